@@ -10,20 +10,24 @@ from typing import NamedTuple
 
 from edgekit.batch.build_job import (
     CatalogueRow,
+    ContentKeys,
     Job,
+    VariantRow,
     empty_row,
     failed_row,
     need_bundle,
     parse_record,
     record_name,
     run_job,
+    tool_versions,
 )
-from edgekit.batch.content_key import ContentKeys, tool_versions
 from edgekit.batch.matrix import Matrix, MatrixBuild, read_matrix
 from edgekit.batch.stored_files import Folder, is_url
 from edgekit.batch.workers import LOCAL, BuildWorkers, open_workers
+from edgekit.bundle.variant import Status, parse_status
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.system.formats import strict_json
+from edgekit.system.formats.plain_text import milliseconds, size, table
 from edgekit.tensor_spec import Json
 
 RETRIES = 2
@@ -34,11 +38,7 @@ RECORD_LIMIT_BYTES = 4 << 20
 
 
 class Catalogue(NamedTuple):
-    """Result of building a matrix.
-
-    Attributes:
-        rows: A row for each build, in the order of the matrix.
-    """
+    """Result of building a matrix."""
 
     output: str
     rows: list[CatalogueRow]
@@ -143,7 +143,6 @@ def _absolute(build: MatrixBuild) -> MatrixBuild:
 
 
 def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
-    """Return the row of a build whose bundle already exists in the output and is intact, or None."""
     row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
     if row is None or row["bundle"] is None:
         return None
@@ -212,3 +211,75 @@ def _row_of(future: Future[CatalogueRow], job: Job, workers: BuildWorkers) -> Ca
 
 def _plain(problem: BaseException) -> Exception:
     return problem if isinstance(problem, Exception) else RuntimeError(str(problem))
+
+
+COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
+
+
+def catalogue_text(catalogue: Catalogue) -> str:
+    lines = table(COLUMNS, [cells(row) for row in catalogue.rows])
+    failures = [line for row in catalogue.rows for line in _failure(row)]
+    return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(catalogue)}"])
+
+
+def summary(catalogue: Catalogue) -> str:
+    """Summarize the number of builds by state in a sentence."""
+    states = [row["state"] for row in catalogue.rows]
+    counted = [f"{states.count(state)} {state}" for state in ("built", "kept", "failed") if state in states]
+    return f"{len(states)} builds in {catalogue.output}: {', '.join(counted)}"
+
+
+def catalogue_page(catalogue: Catalogue, name: str) -> str:
+    """Return the page of a catalogue: one HTML document that loads nothing."""
+    from edgekit.report.page import need_packages, rendered
+
+    need_packages()
+    variants = [
+        (row["name"], variant["name"], variant["status"], size(variant["size_bytes"]), _latency(variant))
+        for row in catalogue.rows
+        for variant in row["variants"]
+    ]
+    failures = [(row["name"], row["error"]["message"]) for row in catalogue.rows if row["error"]]
+    return rendered(
+        "catalogue.html",
+        {},
+        name=name,
+        said=summary(catalogue),
+        columns=COLUMNS,
+        rows=[cells(row) for row in catalogue.rows],
+        variant_columns=("bundle", "variant", "status", "size", "p50"),
+        variants=variants,
+        failures=failures,
+    )
+
+
+def cells(row: CatalogueRow) -> tuple[str, ...]:
+    """Return a build as a row of the table."""
+    accepted = _accepted(row["variants"])
+    timed = [variant for variant in accepted if variant["p50_ms"] is not None]
+    best = min(timed, key=lambda variant: variant["p50_ms"] or 0.0, default=None)
+    done = row["bundle"] is not None
+    return (
+        row["name"],
+        row["state"],
+        f"{len(accepted)} of {len(row['variants'])}" if done else "-",
+        size(row["size_bytes"]) if done else "-",
+        best["name"] if best else "-",
+        _latency(best) if best else "-",
+        f"{row['seconds']:.1f} s" if done else "-",
+    )
+
+
+def _accepted(variants: Sequence[VariantRow]) -> list[VariantRow]:
+    return [variant for variant in variants if parse_status(variant["status"])[0] is not Status.REJECTED]
+
+
+def _latency(variant: VariantRow) -> str:
+    return "-" if variant["p50_ms"] is None else milliseconds(variant["p50_ms"])
+
+
+def _failure(row: CatalogueRow) -> list[str]:
+    if row["error"] is None:
+        return []
+    first, *more = row["error"]["message"].splitlines() or [""]
+    return [f"  failed    {row['name']}  {first}", *(f"            {line.strip()}" for line in more)]

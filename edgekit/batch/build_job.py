@@ -2,21 +2,33 @@
 
 What it needs travels by path or URL, what it made lies in the catalogue's folder when it returns, and it
 returns one row of the catalogue, whatever happened: exceptions do not travel.
+
+The key of a build is a hash of everything that it depends on. The same key gives the same bundle, except
+measured times. Times are stored on the machine that measured them (docs/decisions/0006).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict
 
-from edgekit.batch.content_key import tool_versions
+from edgekit._version import __version__
 from edgekit.batch.matrix import MatrixBuild
-from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples
+from edgekit.batch.stored_files import (
+    Folder,
+    fetch_card,
+    fetch_model,
+    fetch_samples,
+    model_files,
+    sample_files,
+)
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import parse_status
 from edgekit.compiler.sandbox import public
@@ -35,6 +47,7 @@ from edgekit.system.formats.json_schema import (
     whole,
 )
 from edgekit.system.regular_file import sha256_of
+from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Json
 
 RECORDS = ".records"
@@ -122,7 +135,6 @@ def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> Cata
 
 
 def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
-    """Return the row of a build that has not started."""
     return {
         "name": build.name, "model": build.model.name, "targets": list(build.targets),
         "precision": build.precision, "samples": build.samples, "key": key, "state": "failed",
@@ -131,12 +143,10 @@ def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
 
 
 def record_name(key: str) -> str:
-    """Return the name of a key's record, relative to the catalogue's folder."""
     return f"{RECORDS}/{key}.json"
 
 
 def variant_rows(bundle: Bundle) -> list[VariantRow]:
-    """Return a row for each variant of a bundle, rejected ones too."""
     return [
         {
             "name": variant.name,
@@ -179,7 +189,6 @@ def _need_tools(expected: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _memory_limit(memory_mb: float | None) -> Iterator[None]:
-    """Hold a memory limit for the model's process while the block runs. A worker does one build at a time."""
     before = os.environ.get(MEMORY_MB)
     if memory_mb is not None:
         os.environ[MEMORY_MB] = f"{memory_mb:g}"
@@ -249,3 +258,63 @@ def need_bundle(row: CatalogueRow, output: Folder) -> None:
             f"{output.path(row['bundle'])} is not what the worker wrote; use an output that workers and this "
             "machine share: a URL, or a folder on a shared disk"
         )
+
+
+FORMAT = 1
+"""Rises when what goes into a key changes."""
+
+
+class ContentKeys:
+    """Keys of builds; each file is read once."""
+
+    def __init__(self) -> None:
+        self._model = lru_cache(None)(_model_digest)
+        self._card = lru_cache(None)(_card_digest)
+        self._samples = lru_cache(None)(_samples_digest)
+        self._tools = tool_versions()
+
+    def key(self, build: MatrixBuild) -> str:
+        facts: Json = [
+            FORMAT,
+            __version__,
+            self._tools,
+            self._model(build.model.source),
+            None if build.model.card is None else self._card(build.model.card),
+            None if build.source is None else self._samples(build.source),
+            [find_profile(target).as_json() for target in build.targets],
+            build.requested,
+            {name: list(shape) for name, shape in build.model.shapes.items()},
+            dict(build.options),
+        ]
+        return hashlib.sha256(strict_json.encode(facts)).hexdigest()
+
+
+def tool_versions() -> dict[str, str]:
+    """Return the versions of all packages that can change a bundle's bytes."""
+    from edgekit.compiler.pipeline import bundle_contents  # here: it loads the whole host side
+
+    return bundle_contents.tool_versions()
+
+
+def _model_digest(source: str) -> Json:
+    with TemporaryDirectory(prefix="edgekit-") as folder:
+        path = fetch_model(source, Path(folder))
+        top = path if path.is_dir() else path.parent
+        return [path.name, {str(file.relative_to(top)): sha256_of(file) for file in model_files(path)}]
+
+
+def _card_digest(source: str) -> Json:
+    from edgekit.processing.card import load_card
+
+    with TemporaryDirectory(prefix="edgekit-") as folder:
+        card = load_card(fetch_card(source, Path(folder)))
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in card.files.items()}
+    return [card.as_json(), files]
+
+
+def _samples_digest(source: str) -> str:
+    digest = hashlib.sha256()
+    with TemporaryDirectory(prefix="edgekit-") as folder:
+        for file in sample_files(fetch_samples(source, Path(folder))):
+            digest.update(f"{sha256_of(file)}  {file.name}\n".encode())
+    return digest.hexdigest()

@@ -26,7 +26,6 @@ def verdict(rebuild: Rebuild) -> str:
 
 
 def change_text(rebuild: Rebuild) -> str:
-    """Return the output of ``edgekit bundle rebuild``."""
     lines = table(COLUMNS, [cells(change) for change in rebuild.changes])
     lines += ["", *(f"  tool      {line}" for line in tool_lines(rebuild))] if rebuild.tools else []
     notes = [f"  note      {note}" for note in rebuild.notes]
@@ -34,7 +33,6 @@ def change_text(rebuild: Rebuild) -> str:
 
 
 def change_markdown(rebuild: Rebuild, name: str) -> str:
-    """Return the report as the text of a Markdown file."""
     rows = markdown_table(COLUMNS, [cells(change) for change in rebuild.changes])
     parts = [f"# {escaped(name)} built again", escaped(verdict(rebuild)), rows]
     if rebuild.tools:
@@ -47,12 +45,10 @@ def change_markdown(rebuild: Rebuild, name: str) -> str:
 
 
 def tool_lines(rebuild: Rebuild) -> list[str]:
-    """Return a line for each tool that changed, with its versions."""
     return [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in rebuild.tools.items()]
 
 
 def cells(change: Change) -> tuple[str, ...]:
-    """Return a variant as a row of the table."""
     before, after = change["size_bytes"]
     sizes = size(after) if before == after else f"{size(before)} -> {size(after)}"
     latency = "the same bytes" if change["same"] else change["latency"] or change["status"][1] or "gone"

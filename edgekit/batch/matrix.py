@@ -49,9 +49,6 @@ class Model:
 
     Attributes:
         name: Prefix of its bundles' names.
-        source: Path or URL of its file.
-        card: Path or URL of its card, or None.
-        shapes: Static shapes by input name.
     """
 
     name: str
@@ -153,7 +150,6 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
 
 
 def _own_precision(targets: Sequence[str]) -> str:
-    """Return the precision of a build without ``precisions``: its profiles' own, e.g. ``fp16+fp32``."""
     names = []
     for target in targets:
         with contextlib.suppress(ProfileError):  # one of its builds says so
@@ -200,7 +196,6 @@ def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
 
 
 def _shapes(table: Mapping[str, Any], name: str, location: str) -> tuple[Any, ...]:
-    """Return the shape of an input, maybe with a range, or its several shapes."""
     value = table[name]
     if isinstance(value, list) and any(as_range(size) is not None for size in value):
         whole_numbers({name: [size for size in value if as_range(size) is None]}, name, location, minimum=1)
@@ -226,7 +221,6 @@ def _files(source: str, location: str, folder: Path) -> Iterator[str]:
 
 
 def _target(entry: Any, location: str) -> tuple[str, ...]:
-    """Return the targets of an entry: one, or several that share a bundle."""
     if isinstance(entry, str):
         return (entry,)
     if isinstance(entry, list) and entry and all(isinstance(one, str) for one in entry):
@@ -262,5 +256,4 @@ def _stem(source: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name that every file system takes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "model"

@@ -47,7 +47,6 @@ class Rebuild:
     """Result of a rebuild.
 
     Attributes:
-        changes: A change for each variant of either bundle.
         tools: Changed package -> version before and after; "" if it was absent.
         size_bytes: Size of the file before and after, in bytes.
         is_written: Whether the new bundle was written.
@@ -62,7 +61,6 @@ class Rebuild:
 
     @property
     def worse(self) -> list[str]:
-        """Return the reasons why the new bundle is worse, if any."""
         return [f"{change['variant']}: {reason}" for change in self.changes for reason in change["worse"]]
 
     @property
@@ -140,11 +138,7 @@ def rebuild(
 
 
 def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given.
-
-    Raises:
-        UsageError: it can't be built again, or the model is another.
-    """
+    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's if none is given."""
     manifest = old.manifest
     joined = manifest.get("cascade") or any(v.target == "deferral" for v in old.variants)
     if joined or is_generation(old.card):
@@ -201,9 +195,6 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
 def _need_same_model(old: Bundle, model: str) -> None:
     """Check the model's file before any work. A folder, an address, and a file whose weights may be in others
     are checked when the build has read them.
-
-    Raises:
-        UsageError: it is another model.
     """
     path = Path(model)
     if is_hub_address(model) or not path.is_file() or external_names(path):
@@ -221,13 +212,7 @@ def _need_digest(old: Bundle, model: str, actual: str) -> None:
 
 
 def _need_same_files(old: Bundle, arguments: Mapping[str, Any]) -> None:
-    """Check the samples before any work, unless the stored card is not the user's.
-
-    Raises:
-        UsageError: they are other samples.
-        SampleError: they can't be read, or do not fit the model.
-        CardError: the card is malformed.
-    """
+    """Check the samples before any work, unless the stored card is not the user's."""
     samples = arguments.get("samples")
     if samples is None or BYTES in (arguments["io"] or {}).values():
         return
@@ -245,8 +230,6 @@ def _built(old: Bundle, path: Path, tools: Path | None, arguments: Mapping[str, 
 
 
 def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle:
-    """Build in a separate process, which imports the packages of a requirements file before those of this
-    Python."""
     environment = installed_tools(tools)
     with TemporaryDirectory(prefix="edgekit-") as folder:
         bundle_path = Path(folder) / "made.edgekit"
@@ -274,8 +257,6 @@ def _card_of(old: Bundle) -> Card:
 
 
 def _need_samples(old: Bundle, samples: Mapping[str, Json]) -> None:
-    """Check that these are the samples of the old bundle, since figures on others cannot be compared. Raises
-    UsageError if they are not."""
     before = old.manifest["samples"]
     if before.get("sha256") != samples.get("sha256"):
         origins = samples.get("origin", ""), before.get("origin", "those")
@@ -309,9 +290,6 @@ def installed_tools(requirements: Path) -> dict[str, str]:
     """Return environment variables for a process that imports the packages of a requirements file first.
 
     They are installed once for each content of the file, into the cache folder.
-
-    Raises:
-        UsageError: the file can't be read, or pip can't install it.
     """
     try:
         content = read_plain(requirements, REQUIREMENTS_BYTES)

@@ -37,7 +37,6 @@ class Folder:
         self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
 
     def path(self, name: str) -> str:
-        """Return the path or URL of a file."""
         return f"{self.root}/{name}"
 
     def read(self, name: str, limit_bytes: int) -> bytes | None:
@@ -99,9 +98,6 @@ class Folder:
 def fetch_model(source: str, folder: Path) -> Path:
     """Return the path of a model and its external data: the path itself, or a copy in ``folder`` of the files
     at a URL.
-
-    Raises:
-        OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
     """
     if not is_url(source):
         return Path(source)
@@ -123,11 +119,7 @@ def fetch_model(source: str, folder: Path) -> Path:
 
 
 def fetch_samples(source: str, folder: Path) -> str:
-    """Return a path or glob as it is, or a folder with copies of the files of a folder or glob at a URL.
-
-    Raises:
-        OSError: they can't be fetched. UsageError: there are none, or as of :class:`Folder`.
-    """
+    """Return a path or glob as it is, or a folder with copies of the files of a folder or glob at a URL."""
     if not is_url(source):
         return source
     files = _file_system(source)
@@ -146,9 +138,6 @@ def fetch_samples(source: str, folder: Path) -> str:
 def fetch_card(source: str, folder: Path) -> Path:
     """Return the path of a card next to the files that it names: the path itself, or a copy of its folder at
     a URL.
-
-    Raises:
-        OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
     """
     if not is_url(source):
         return Path(source)

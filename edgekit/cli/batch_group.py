@@ -61,7 +61,7 @@ def build_all(
         need_page(report)
         need_writable(report, "the page")
     from edgekit import build_all as build_matrix
-    from edgekit.batch.catalogue_table import catalogue_page, catalogue_text
+    from edgekit.batch.build_all import catalogue_page, catalogue_text
     from edgekit.system.progress import Stage, step
     from edgekit.system.progress import report as report_stage
 

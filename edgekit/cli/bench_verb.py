@@ -187,7 +187,6 @@ def _bench_text(bundle: Bundle, params: Mapping[str, Any]) -> None:
 
 
 def _answer_tools(measured: Measured, params: Mapping[str, Any]) -> None:
-    """Show what a vendor's tool measured on a device without Python."""
     from edgekit.devices.vendor_tools import render
 
     if params["limits"] or params["history"]:

@@ -19,7 +19,7 @@ from edgekit.cli.arguments import (
     verbose_option,
 )
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
+from edgekit.cli.request_options import OPENING, arguments_of, request_options
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @main.command()
 @click.argument("model", type=ModelPath())
-@request_options(build_request, only=("targets", *OPENING))
+@request_options("BuildRequest", only=("targets", *OPENING))
 @as_json_option
 @click.pass_context
 def check(
@@ -42,7 +42,7 @@ def check(
     from edgekit.diagnostics import check_text, errors
     from edgekit.target.installed_profiles import profile_names
 
-    options = arguments_of(build_request(), opening)
+    options = arguments_of("BuildRequest", opening)
     findings = check_model(model, list(targets) or None, **options)
     refused = bool(errors(findings))
     names = targets or sorted(set(profile_names().values()))
@@ -54,7 +54,7 @@ def check(
 @main.command(writes=True, left="nothing was written", headings={"Advanced": "bundle_version"})
 @click.argument("model", type=ModelPath())
 @path_option("-o", "--output", help="Bundle file to write.  [default: MODEL.edgekit in the current folder]")
-@request_options(build_request)
+@request_options("BuildRequest")
 @click.option("--recursive", is_flag=True, help="Take samples from the folders below --samples too.")
 @path_option("--report", metavar="FILE.html", help="Write a report to this .html file.")
 @click.option(
@@ -101,7 +101,7 @@ def build(
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    arguments, began_s = arguments_of(build_request(), options), time.monotonic()
+    arguments, began_s = arguments_of("BuildRequest", options), time.monotonic()
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
     bundle = build_bundle(model, **arguments)

@@ -22,7 +22,7 @@ from edgekit.cli.arguments import (
     variant_option,
 )
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import arguments_of, build_request, request_options
+from edgekit.cli.request_options import arguments_of, request_options
 from edgekit.errors import MissingDependency, UsageError
 
 
@@ -124,7 +124,7 @@ def defer(
 @bundle.command()
 @path_argument("bundle")
 @path_option("-o", "--output", help="New bundle.  [default: BUNDLE]")
-@request_options(build_request, for_rebuild=True)
+@request_options("BuildRequest", for_rebuild=True)
 @path_option("--tools", help="Requirements file with the versions of the tools to use.")
 @click.option("--seconds", type=float, default=10, show_default=True, help="Measuring time for each variant.")
 @path_option(
@@ -155,7 +155,7 @@ def rebuild(
     from edgekit.batch.rebuild import rebuild as rebuild_bundle
     from edgekit.system.atomic_files import write_atomically
 
-    arguments = arguments_of(build_request(), overrides)
+    arguments = arguments_of("BuildRequest", overrides)
     rebuilt = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
     write_atomically(changes, [change_markdown(rebuilt, bundle.name).encode("utf-8")])
     terminal.answer(as_json, {**rebuilt.as_json(), "report": str(changes)}, change_text(rebuilt))

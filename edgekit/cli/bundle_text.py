@@ -57,7 +57,6 @@ def _commands(bundle: Bundle, path: Path) -> list[str]:
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:
-    """Return the output of ``edgekit bundle cascade``."""
     lines = [f"  stage     {name}  {_title(bundle.stage(name))}" for name in bundle.stages]
     first = f"  first     {_title(bundle)}"
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
@@ -91,7 +90,6 @@ def _further(shapes: Sequence[Signature]) -> list[str]:
 
 
 def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
-    """Return the output of ``edgekit inspect``."""
     source, made_by = bundle.manifest["source"], {"edgekit": bundle.manifest["edgekit"]}
     made_by |= bundle.manifest["tools"]
     with checked_evidence(bundle.name):

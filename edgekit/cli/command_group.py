@@ -2,6 +2,11 @@
 
 Exit codes: 0 success, 1 check failed, 2 usage error or invalid input, 3 a required engine or tool is
 missing. Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON object only.
+
+Optional packages of the extras: a verb that needs a missing one ends with its pip line and exit code 3.
+
+Most places that import one say so themselves, with what needs it (``errors.need_package``). This is for all
+others: an import that fails anywhere below a verb.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import click
 from edgekit._version import __version__
 from edgekit.cli import terminal
 from edgekit.cli.request_options import Verb
-from edgekit.errors import EdgeKitError, UnsupportedError
+from edgekit.errors import EdgeKitError, MissingDependency, UnsupportedError
 from edgekit.system.python_calls import from_command_line
 
 RUNNING = "edgekit.cli.running"
@@ -117,7 +122,6 @@ def _user_error(ctx: click.Context, problem: EdgeKitError | ImportError) -> Edge
     """Return the error; that of a failed import if it is of an optional package. Others are bugs."""
     if isinstance(problem, EdgeKitError):
         return problem
-    from edgekit.cli.optional_packages import missing_package  # here: few commands need it
 
     running = ctx.meta.get(RUNNING)
     words = next((words for words, command in all_verbs().items() if command is running), "")
@@ -159,3 +163,49 @@ def _misuse_in_json() -> Iterator[None]:
         if "--json" in sys.argv:
             terminal.error_object("UsageError", error.format_message(), [])
         raise
+
+
+EXTRAS = {
+    "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
+    "native": "ziglang",
+    "labels": "globox pycocotools",
+    "mqtt": "paho",
+    "report": "vl_convert",
+    "text": "jinja2 llguidance tokenizers",
+    "devices": "packaging pip",
+    "browser": "segno",
+    "mlflow": "alembic mlflow sqlalchemy",
+    "wandb": "wandb",
+    "train": "onnxscript torch",
+    "catalogue": "fsspec",
+    "hub": "huggingface_hub",
+    "dask": "distributed",
+    "ray": "ray",
+    "serve": "google grpc httptools orjson starlette uvicorn uvloop websockets",
+    "traces": "opentelemetry",
+    "trust": "cryptography",
+    "update": "securesystemslib tuf zstandard",
+    "samples": "aiohttp cv2",
+}
+"""Extra -> modules of its packages, without the engines', which their targets import and name."""
+PACKAGES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "mlflow": "mlflow-skinny",
+    "opentelemetry": "opentelemetry-sdk",
+    "paho": "paho-mqtt",
+    "vl_convert": "vl-convert-python",
+}
+"""Module -> its package, if the package has another name."""
+
+
+def missing_package(problem: ImportError, verb: str) -> MissingDependency | None:
+    """Return the error of a failed import; None if the module is not one of an optional package."""
+    module = (problem.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if module in modules.split()), None)
+    if extra is None:
+        return None
+    package = PACKAGES.get(module, module.replace("_", "-"))
+    return MissingDependency(package, verb, extra=extra)

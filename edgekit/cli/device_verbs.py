@@ -35,7 +35,6 @@ def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> N
     """Refuse ``--merge`` without a device, and with one the options that are for this machine.
 
     Args:
-        device, merge: Values of the options ``--device`` and ``--merge``.
         others: Flag -> its value, of those that do not go with ``--device``.
     """
     if device is None:

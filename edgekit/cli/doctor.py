@@ -219,7 +219,6 @@ def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def doctor_text(machine: Mapping[str, Any]) -> str:
-    """Return the output of ``edgekit doctor``."""
     engines = [
         (
             row["target"],

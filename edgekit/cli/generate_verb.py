@@ -19,7 +19,7 @@ from edgekit.cli.arguments import (
     variant_option,
 )
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import arguments_of, generate_options, request_options
+from edgekit.cli.request_options import arguments_of, request_options
 from edgekit.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 @click.option("-p", "--prompt", required=True, metavar="TEXT", help="Prompt; - reads stdin.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message; the model answers.")
 @click.option("--system", metavar="TEXT", help="With --chat: system message.")
-@request_options(generate_options)
+@request_options("GenerateOptions")
 @path_option("--json-schema", "schema", help="JSON schema that the answer follows.")
 @click.option(
     "--context",
@@ -77,7 +77,7 @@ def generate(
 
     if system is not None and not chat:
         raise UsageError("--system needs --chat")
-    options = arguments_of(generate_options(), values)
+    options = arguments_of("GenerateOptions", values)
     if schema is not None:
         options["json_schema"] = _schema(schema)
     text = sys.stdin.read() if prompt == "-" else prompt

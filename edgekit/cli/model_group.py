@@ -14,12 +14,8 @@ from edgekit.cli.command_group import main
 from edgekit.cli.request_options import (
     OPENING,
     arguments_of,
-    build_request,
-    distil_request,
-    draft_request,
     given_beside,
     request_options,
-    shrink_request,
 )
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
@@ -38,7 +34,7 @@ def model() -> None:
 @model.command("import", writes=True)
 @path_argument("model")
 @path_option("-o", "--output", required=True, help="ONNX file to write.")
-@request_options(build_request, only=OPENING)
+@request_options("BuildRequest", only=OPENING)
 @as_json_option
 def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
     """Convert a model of another framework to ONNX.
@@ -50,7 +46,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
         raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import import_model
 
-    imported = import_model(model, **arguments_of(build_request(), opening))
+    imported = import_model(model, **arguments_of("BuildRequest", opening))
     imported.save(output)
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
     text = f"{imported.text()}\n\n  {output}\n{following}"
@@ -61,7 +57,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 @click.argument("model", type=ModelPath())
 @path_option("-o", "--output", required=True, help="card.toml to write.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
-@request_options(build_request, only=OPENING)
+@request_options("BuildRequest", only=OPENING)
 @as_json_option
 def card(model: Path | HubAddress, output: Path, overwrite: bool, as_json: bool, **opening: Any) -> None:
     """Draft a card for a model.
@@ -75,7 +71,7 @@ def card(model: Path | HubAddress, output: Path, overwrite: bool, as_json: bool,
     from edgekit import draft_card
     from edgekit.compiler.card_inference.draft import drafted_text
 
-    options = arguments_of(build_request(), opening)
+    options = arguments_of("BuildRequest", opening)
     draft = draft_card(model, **options)
     write_atomically(output, [draft.text.encode("utf-8")])
     document = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
@@ -85,7 +81,7 @@ def card(model: Path | HubAddress, output: Path, overwrite: bool, as_json: bool,
 @model.command(writes=True)
 @path_argument("model")
 @path_option("-o", "--output", required=True, help="ONNX file to write.")
-@request_options(shrink_request)
+@request_options("ShrinkRequest")
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
 @click.pass_context
@@ -109,7 +105,7 @@ def shrink(
         raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import shrink as shrink_model
 
-    arguments = arguments_of(shrink_request(), options)
+    arguments = arguments_of("ShrinkRequest", options)
     shrunk = shrink_model(model, **arguments)
     saved = shrunk.faster or force
     if saved:
@@ -134,8 +130,8 @@ def shrink(
     is_flag=True,
     help="TEACHER is a language model: train a draft model from a few of its layers, for build --draft.",
 )
-@request_options(draft_request, only=("layers",))
-@request_options(distil_request, required=False)
+@request_options("DraftRequest", only=("layers",))
+@request_options("DistilRequest", required=False)
 @click.option("--force", is_flag=True, help="Write the model even if it is not better than before.")
 @as_json_option
 @click.pass_context
@@ -156,10 +152,10 @@ def distil(
     ends the training and keeps the best so far; --resume goes on.
     """
     if draft:
-        named = given_beside(draft_request(), distil_request(), options)
+        named = given_beside("DraftRequest", "DistilRequest", options)
         if named:
             raise UsageError(f"{', '.join(named)}: not available with --train-draft; remove it")
-        ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), options)))
+        ctx.exit(_draft(teacher, output, force, as_json, arguments_of("DraftRequest", options)))
     if options["layers"] is not None:
         raise UsageError("--layers needs --train-draft")
     if options["student"] is None or options["samples"] is None:
@@ -172,7 +168,7 @@ def distil(
     from edgekit import distil as distil_model
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    arguments = arguments_of(distil_request(), options)
+    arguments = arguments_of("DistilRequest", options)
     distilled = distil_model(teacher, **arguments, checkpoint=checkpoint)
     saved = _end(distilled, output, checkpoint, force)
     if not as_json:
@@ -185,7 +181,6 @@ def distil(
 
 
 def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[str, Any]) -> int:
-    """Train a draft and write its folder. Returns the exit code."""
     if output.exists() and not (output.is_dir() and (force or not any(output.iterdir()))):
         raise UsageError(f"{output} already exists; give --force to write into it, or another folder")
     need_writable(output, "the draft")

@@ -193,7 +193,6 @@ def _publish(repository: Repository, bundle: Path, channel: str, options: dict[s
 
 
 def _change(repository: Repository, action: str, channel: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Change what is published, by an action other than ``init`` and ``publish``."""
     from edgekit.release.updates import publishing
 
     reason, name = options["reason"], options["name"]

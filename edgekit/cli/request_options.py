@@ -6,6 +6,7 @@ They are made when a verb is used: the list of all verbs needs none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
+REQUESTS = {
+    "BuildRequest": "edgekit.compiler.pipeline.build_request",
+    "ShrinkRequest": "edgekit.compiler.pipeline.shrink_request",
+    "DistilRequest": "edgekit.compiler.pipeline.distil_request",
+    "DraftRequest": "edgekit.compiler.pipeline.distil_request",
+    "ServeRequest": "edgekit.serve.serve_request",
+    "GenerateOptions": "edgekit.generate.device.options",
+}
+"""Class -> its module, which is imported when a verb is used."""
 OPENING = ("shapes", "trust_pickle", "trusted")
 """Fields of a build that every verb has which opens a model."""
 COMMON = "Common"
@@ -29,46 +39,10 @@ PLACEHOLDERS = {"integer": "N", "integer range": "N", "float": "X", "float range
 """Type of an option's value -> its placeholder in the help, unless the option declares one."""
 
 
-def build_request() -> type:
-    """Return the class of a build's request."""
-    from edgekit.compiler.pipeline.build_request import BuildRequest
-
-    return BuildRequest
-
-
-def shrink_request() -> type:
-    """Return the class of the request for a smaller model."""
-    from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
-
-    return ShrinkRequest
-
-
-def distil_request() -> type:
-    """Return the class of the request for a trained student."""
-    from edgekit.compiler.pipeline.distil_request import DistilRequest
-
-    return DistilRequest
-
-
-def draft_request() -> type:
-    """Return the class of the request for a trained draft."""
-    from edgekit.compiler.pipeline.distil_request import DraftRequest
-
-    return DraftRequest
-
-
-def serve_request() -> type:
-    """Return the class of the request for a server."""
-    from edgekit.serve.serve_request import ServeRequest
-
-    return ServeRequest
-
-
-def generate_options() -> type:
-    """Return the class of the options of a generated text."""
-    from edgekit.generate.device.options import GenerateOptions
-
-    return GenerateOptions
+def request_class(name: str) -> type:
+    """Return the class of a request or of options, of which :data:`REQUESTS` has the module."""
+    loaded: type = getattr(import_module(REQUESTS[name]), name)
+    return loaded
 
 
 class Verb(click.Command):
@@ -159,7 +133,7 @@ class RequestOptions(click.Option):
 
 
 def request_options(
-    request: Callable[[], type],
+    request: str,
     *,
     only: Collection[str] = (),
     for_rebuild: bool = False,
@@ -168,7 +142,7 @@ def request_options(
     """Return a decorator that gives a verb the options of a request.
 
     Args:
-        request: Loads the class of the request.
+        request: A key of :data:`REQUESTS`.
         only: Fields to take; none: all that have an option.
         for_rebuild: Whether to take the options of ``edgekit bundle rebuild``: what a manifest does not hold.
         required: Whether an argument without a default must be given.
@@ -177,7 +151,7 @@ def request_options(
     def options() -> Iterator[click.Option]:
         from edgekit.system.declared_options import declared
 
-        for field in declared(request()):
+        for field in declared(request_class(request)):
             shown = field.option.rebuild if for_rebuild else not field.option.python_only
             if shown and (not only or field.name in only):
                 yield _option(field, required and not for_rebuild)
@@ -239,7 +213,7 @@ def _type(field: Declared) -> Any:
     return field.kind
 
 
-def arguments_of(request: type, options: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(request: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request from the values that click has for its options.
 
     One that was not given is left to its default.
@@ -247,7 +221,7 @@ def arguments_of(request: type, options: Mapping[str, Any]) -> dict[str, Any]:
     from edgekit.system.declared_options import declared
 
     arguments = {}
-    for field in declared(request):
+    for field in declared(request_class(request)):
         if (value := options.get(field.name)) is not None:
             if field.option.repeatable == "by name":
                 value = once(value, field.flags[0])
@@ -255,12 +229,13 @@ def arguments_of(request: type, options: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def given_beside(request: type, other: type, options: Mapping[str, Any]) -> list[str]:
+def given_beside(request: str, other: str, options: Mapping[str, Any]) -> list[str]:
     """Return the flags that were given and that another request has, not this one."""
     from edgekit.system.declared_options import declared
 
-    names = {field.name for field in declared(request)}
-    return [field.shown for field in declared(other) if options.get(field.name) and field.name not in names]
+    names = {field.name for field in declared(request_class(request))}
+    beside = [field for field in declared(request_class(other)) if field.name not in names]
+    return [field.shown for field in beside if options.get(field.name)]
 
 
 def once(pairs: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:

@@ -9,7 +9,7 @@ import click
 
 from edgekit.cli.arguments import as_json_option, refuse_given
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import Verb, arguments_of, request_options, serve_request
+from edgekit.cli.request_options import Verb, arguments_of, request_options
 
 if TYPE_CHECKING:
     from edgekit.serve.served_models import ServedModels
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65535),
     help="Port of this machine only; the same as --listen 127.0.0.1:PORT.",
 )
-@request_options(serve_request)
+@request_options("ServeRequest")
 @as_json_option
 def serve(port: int | None, as_json: bool, **options: Any) -> None:
     """Serve bundles over HTTP and gRPC.
@@ -55,4 +55,4 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
         if grpc is not None:
             click.echo(f"  gRPC      {grpc}", err=True)
 
-    serve_bundles(**arguments_of(serve_request(), options), announce=announce)
+    serve_bundles(**arguments_of("ServeRequest", options), announce=announce)

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from edgekit.devices import transport
-from edgekit.devices.address import DeviceAddress
+from edgekit.devices.transport import DeviceAddress
 from edgekit.errors import DeviceError
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
@@ -48,19 +48,11 @@ class NoPython(Exception):  # noqa: N818  (what follows is another way, not a me
 
 
 class _Lost(Exception):  # noqa: N818  (it is tried again)
-    """The connection ended before the answer.
-
-    Attributes:
-        reached: Whether the device had answered at all.
-    """
-
-    def __init__(self, reached: bool, stderr: str) -> None:
-        super().__init__(stderr)
-        self.reached = reached
-        self.stderr = stderr
+    """The connection ended before the answer. The text is what ssh or adb wrote to stderr."""
 
 
 Payload = Callable[[], Iterator[bytes]]
+T = TypeVar("T")
 
 
 class Connection:
@@ -87,21 +79,7 @@ class Connection:
             DeviceError: the device can't be reached, the connection is lost again and again, or what was
                 asked for failed there.
         """
-        for wait_s in (*WAITS_S, None):
-            try:
-                return self._once(request, payload)
-            except _Lost as lost:
-                reason = transport.why_unreachable(self.address, lost.stderr)
-                if not self._reached:
-                    raise DeviceError(f"{self.address.text} can't be reached: {reason}") from None
-                if wait_s is None:
-                    raise DeviceError(
-                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {reason}\n"
-                        "  run the same command again: it does not resend what the device has received"
-                    ) from None
-                self.notify(f"the connection to {self.address.text} was lost ({reason}); trying again")
-                time.sleep(wait_s)
-        raise AssertionError  # the last wait is None
+        return self._retried(lambda: self._once(request, payload))
 
     def send(self, content: bytes, digest: str, *, unpack: bool) -> int:
         """Send a file to the device, starting at the byte that an earlier connection reached.
@@ -112,12 +90,10 @@ class Connection:
 
         Returns:
             How many bytes went over, those of broken connections left out.
-
-        Raises:
-            DeviceError: as :meth:`ask`.
         """
-        for wait_s in (*WAITS_S, None):
-            state = self.ask({"do": "received", "digest": digest})
+
+        def send_the_rest() -> int:
+            state = self._once({"do": "received", "digest": digest}, None)
             try:
                 whole, received = bool(state["whole"]), int(state["bytes"])
             except (KeyError, TypeError, ValueError) as problem:
@@ -125,28 +101,27 @@ class Connection:
             if whole:
                 return 0
             offset = received if 0 <= received <= len(content) else 0
-            request: dict[str, Json] = {
-                "do": "receive",
-                "digest": digest,
-                "size_bytes": len(content),
-                "offset": offset,
-                "unpack": unpack,
-            }
+            request: dict[str, Json] = {"do": "receive", "digest": digest, "offset": offset, "unpack": unpack}
+            self._once({**request, "size_bytes": len(content)}, lambda: _pieces(content, offset))
+            return len(content) - offset
+
+        return self._retried(send_the_rest)
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        for wait_s in (*WAITS_S, None):
             try:
-                self._once(request, lambda start=offset: _pieces(content, start))  # type: ignore[misc]
+                return attempt()
             except _Lost as lost:
-                reason = transport.why_unreachable(self.address, lost.stderr)
+                reason = transport.why_unreachable(self.address, str(lost))
+                if not self._reached:
+                    raise DeviceError(f"{self.address.text} can't be reached: {reason}") from None
                 if wait_s is None:
                     raise DeviceError(
                         f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {reason}\n"
-                        "  run the same command again: it continues where it stopped"
+                        "  run the same command again: it does not resend what the device has received"
                     ) from None
-                self.notify(
-                    f"the connection to {self.address.text} was lost ({reason}); it continues from there"
-                )
+                self.notify(f"the connection to {self.address.text} was lost ({reason}); trying again")
                 time.sleep(wait_s)
-            else:
-                return len(content) - offset
         raise AssertionError  # the last wait is None
 
     def _once(self, request: Mapping[str, Json], payload: Payload | None) -> Any:
@@ -195,7 +170,7 @@ class Connection:
         if row is None:
             if code == NO_PYTHON:
                 raise NoPython
-            raise _Lost(hello, bytes(stderr_tail).decode("utf-8", errors="replace"))
+            raise _Lost(bytes(stderr_tail).decode("utf-8", errors="replace"))
         if "error" in row:
             error = DeviceError(f"{self.address.text}: {str(row['error'])[:ERROR_LIMIT_CHARS]}")
             if row.get("exit_code") in (1, 2, 3):

@@ -137,7 +137,6 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
     """Note what was found on a device. Where it can't be written nothing is noted.
 
     Args:
-        address: Address in the format of ``--device``.
         engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
     """
     timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
@@ -157,7 +156,6 @@ def known_devices() -> list[dict[str, Any]]:
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format the table of ``edgekit devices``."""
     if not rows:
         return "  no device is known here: add one with edgekit devices user@host"
     lines = table(

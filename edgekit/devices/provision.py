@@ -94,9 +94,6 @@ def missing_packages(
 
     Args:
         extras: Additional extras of EdgeKit.
-
-    Raises:
-        MissingDependency: the package ``packaging`` is not installed here.
     """
     environment = {
         "platform_machine": inventory.machine,
@@ -252,7 +249,6 @@ def samples_archive(folder: Path, label_folders: Iterable[Path]) -> Samples:
 def _pip(
     folder: Path, missing: Sequence[str], constraints: Sequence[str], inventory: Inventory, temporary: Path
 ) -> str:
-    """Install wheels into a folder; "" or why that failed."""
     limits = temporary / "constraints.txt"
     limits.write_text("\n".join(constraints), "utf-8")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
@@ -285,7 +281,6 @@ def _platforms(inventory: Inventory) -> list[str]:
 
 
 def _archive(files: Iterable[tuple[str, Path | bytes]]) -> bytes:
-    """Return an archive of the files; the same files give the same bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=5, mtime=0) as zipped,

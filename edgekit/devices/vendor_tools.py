@@ -20,9 +20,9 @@ from typing import IO, Any
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.devices import transport
-from edgekit.devices.address import DeviceAddress
 from edgekit.devices.connection import end, keep_the_end
 from edgekit.devices.inventory import Inventory
+from edgekit.devices.transport import DeviceAddress
 from edgekit.errors import DeviceError, printable
 from edgekit.system import cpu
 from edgekit.system.formats.plain_text import milliseconds, table
@@ -130,11 +130,7 @@ TOOLS = (
 
 
 def look_for_tools(address: DeviceAddress) -> Inventory:
-    """Return the inventory of a device without Python, from its shell.
-
-    Raises:
-        DeviceError: it cannot be reached.
-    """
+    """Return the inventory of a device without Python, from its shell."""
     search = "; ".join(
         f'p=$(command -v {t.name}) || p={t.default_path}; [ -x "$p" ] && echo "tool {t.name} $p"'
         for t in TOOLS
@@ -165,10 +161,7 @@ def bench_by_tools(
     """Time variants with the vendors' tools that the device has.
 
     Args:
-        bundle: Bundle with the files.
-        inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
-        seconds: Duration of the timed runs in seconds.
 
     Returns:
         Tool -> rows ``{variant, engine, threads, p50_ms, ...}``.
@@ -249,7 +242,6 @@ def _timed(
 
 
 def _shell(address: DeviceAddress, command: str, content: bytes = b"") -> str:
-    """Run a shell command there, every part of which that varies is quoted, and return what it printed."""
     process = transport.start(address, f"exec sh -c {shlex.quote(command)}")
     assert process.stdin is not None
     assert process.stdout is not None

@@ -56,7 +56,6 @@ class WavFormat(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Return the length of the sound."""
         return self.frames / self.rate
 
 
@@ -76,22 +75,13 @@ def read_sound(path: Path) -> Sound:
 
 
 def decode_sound(content: bytes | memoryview) -> Sound:
-    """Decode a file's content.
-
-    Raises:
-        ValueError: as ``sound_format``, or a sample is not finite.
-    """
     form, bits, channels, rate, start, frames = sound_format(content)
     data = np.frombuffer(content, np.uint8, frames * channels * bits // 8, start)
     return Sound(_values(data, form, bits).reshape(frames, channels), rate)
 
 
 def sound_format(content: bytes | memoryview) -> WavFormat:
-    """Return the format of a file's samples; nothing is decoded.
-
-    Raises:
-        ValueError: it is not a WAV of these formats, or is corrupt.
-    """
+    """Return the format of a file's samples; nothing is decoded."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError("it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
     header: bytes | memoryview | None = None
@@ -137,7 +127,6 @@ def _format(header: bytes | memoryview, offset: int, size: int, available: int) 
 
 
 def _values(data: Array, form: int, bits: int) -> Array:
-    """Convert bytes to int16, or to float32 from -1 to 1."""
     if form == FLOAT:
         values = data.view(f"<f{bits // 8}").astype(np.float32)
         if not np.isfinite(values).all():

@@ -108,12 +108,7 @@ def describe(
 
 
 def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER) -> dict[str, Json]:
-    """Return the SLSA provenance of a bundle, of a file of this name and hexadecimal SHA-256.
-
-    Raises:
-        UsageError: the builder is not a URI.
-        BundleError: its provenance is not what a build writes.
-    """
+    """Return the SLSA provenance of a bundle, of a file of this name and hexadecimal SHA-256."""
     scheme, colon, rest = builder.partition(":")
     is_uri = colon and rest and scheme.isascii() and scheme.isalnum()
     if not is_uri or not builder.isprintable() or " " in builder:
@@ -160,7 +155,6 @@ def hexadecimal(digest: Json) -> str:
 
 
 def _dependencies(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
-    """Return the model, the samples, a cascade's stages and the tools, as resource descriptors of in-toto."""
     source, samples = manifest["source"], manifest["samples"]
     more = {key: source[key] for key in ("opset", "nodes", "imported") if key in source}
     rows = [(source["file"], source["sha256"], {"role": "model", **more})]
@@ -179,11 +173,7 @@ def _dependencies(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:
 
 
 def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
-    """Return the CycloneDX bill of materials of a bundle, of a file of this name and hexadecimal SHA-256.
-
-    Raises:
-        BundleError: its evidence is not what a build writes.
-    """
+    """Return the CycloneDX bill of materials of a bundle, of a file of this name and hexadecimal SHA-256."""
     with checked_evidence(bundle.name):
         manifest = bundle.manifest
         shipped = [(_ref("variant", v.name), v) for v in bundle.variants if v.files]

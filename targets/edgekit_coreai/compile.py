@@ -27,9 +27,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.fp16_types import set_types
+from edgekit.compiler.lowering.fp16_types import narrowed_floats, set_types
 from edgekit.compiler.lowering.op_table import open_shapes
-from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import array_of, dims_of, node_name, text_of
 from edgekit.compiler.passes.decompositions.sampling import grid_sample

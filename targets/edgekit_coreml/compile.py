@@ -22,8 +22,8 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit._version import __version__
+from edgekit.compiler.lowering.fp16_types import narrowed_floats
 from edgekit.compiler.lowering.op_table import refuse
-from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Finding, errors
 from edgekit.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
-from edgekit.compiler.lowering.stored_types import unsupported_type
+from edgekit.compiler.lowering.quantization_parameters import unsupported_type
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select

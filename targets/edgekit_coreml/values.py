@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.stored_types import check_integers, stored_type
+from edgekit.compiler.lowering.quantization_parameters import check_integers, stored_type
 from edgekit.tensor_spec import Array
 
 Shape = tuple[int, ...]

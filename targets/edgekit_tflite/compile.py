@@ -11,9 +11,9 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.byte_pairs import with_bytes_read
+from edgekit.compiler.lowering.fp16_types import narrowed_floats
 from edgekit.compiler.lowering.io_layouts import LAYOUTS
 from edgekit.compiler.lowering.op_table import open_shapes, refuse
-from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import opset_of
 from edgekit.compiler.passes.expand_functions import with_expansions

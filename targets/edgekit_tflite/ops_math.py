@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.activation_parameters import batch_norm_factors, scalar_exponent
-from edgekit.compiler.lowering.stored_types import unsupported_type
+from edgekit.compiler.lowering.quantization_parameters import unsupported_type
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.values import STORED

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.stored_types import check_integers, stored_type
+from edgekit.compiler.lowering.quantization_parameters import check_integers, stored_type
 from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.layout import Perm, Shape

@@ -10,10 +10,8 @@ import pytest
 
 import edgekit
 from edgekit.batch import build_all as module
-from edgekit.batch.build_all import build_all
-from edgekit.batch.build_job import CatalogueRow, Job, failed_row, parse_record, run_job
-from edgekit.batch.catalogue_table import catalogue_page, catalogue_text
-from edgekit.batch.content_key import tool_versions
+from edgekit.batch.build_all import build_all, catalogue_page, catalogue_text
+from edgekit.batch.build_job import CatalogueRow, Job, failed_row, parse_record, run_job, tool_versions
 from edgekit.batch.workers import open_workers
 from edgekit.errors import MissingDependency, UsageError
 from tests.batch import workers_that_end

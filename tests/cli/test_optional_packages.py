@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.cli.command_group import all_verbs
-from edgekit.cli.optional_packages import EXTRAS, PACKAGES
+from edgekit.cli.command_group import EXTRAS, PACKAGES, all_verbs
 from tests.fixtures import models
 from tests.fixtures.child_processes import run_python
 from tests.fixtures.command_line import Call

@@ -13,8 +13,7 @@ from pathlib import Path
 import onnx.defs
 
 from edgekit.compiler.model.onnx_file import OPSETS
-from edgekit.compiler.passes.decompositions.fourier import MOST_NUMBERS
-from edgekit.compiler.passes.decompositions.linear_algebra import MOST_ROWS
+from edgekit.compiler.passes.decompositions.linear_algebra import MOST_NUMBERS, MOST_ROWS
 from edgekit.compiler.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.compiler.passes.unroll_loops import MOST_NODES
 from edgekit.compiler.passes.write_out_newer import CUM_PROD_LENGTH

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.devices.address import parse_address
+from edgekit.devices.transport import parse_address
 from edgekit.errors import UsageError
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.devices import connection
-from edgekit.devices.address import parse_address
 from edgekit.devices.connection import Connection, NoPython
 from edgekit.devices.inventory import read_inventory
+from edgekit.devices.transport import parse_address
 from edgekit.errors import DeviceError
 from tests.devices.local_ssh import local_ssh
 
@@ -57,7 +57,7 @@ if [ $n = 1 ]; then head -c 100000 | (env HOME={tmp_path}/home sh -c "$command")
     told: list[str] = []
     sent = connected(told).send(CONTENT, DIGEST, unpack=False)
     assert 200_000 < sent < len(CONTENT)
-    assert told == ["the connection to pi@board was lost (ssh gave no reason); it continues from there"]
+    assert told == ["the connection to pi@board was lost (ssh gave no reason); trying again"]
     assert (there / "whole" / DIGEST).read_bytes() == CONTENT
 
 
@@ -73,7 +73,7 @@ if [ $((n % 2)) = 1 ]; then head -c 60000 | (env HOME={tmp_path}/home sh -c "$co
         connected().send(CONTENT, DIGEST, unpack=False)
     assert str(caught.value) == (
         "the connection to pi@board was lost 3 times: ssh gave no reason\n"
-        "  run the same command again: it continues where it stopped"
+        "  run the same command again: it does not resend what the device has received"
     )
     part = (there / "parts" / DIGEST).read_bytes()
     assert 3 * 50_000 < len(part) < len(CONTENT)

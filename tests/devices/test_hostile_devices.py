@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from edgekit.devices import connection, vendor_tools
-from edgekit.devices.address import parse_address
 from edgekit.devices.connection import Connection
 from edgekit.devices.inventory import Inventory, read_inventory
 from edgekit.devices.measure import _checked
 from edgekit.devices.provision import _platforms, missing_packages
-from edgekit.devices.transport import why_unreachable
+from edgekit.devices.transport import parse_address, why_unreachable
 from edgekit.devices.vendor_tools import look_for_tools
 from edgekit.errors import DeviceError
 from tests.devices.local_ssh import local_ssh

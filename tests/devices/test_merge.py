@@ -11,7 +11,7 @@ import pytest
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.bundle.device_evidence import device_records, lines, times_of_this_processor
-from edgekit.devices.merge import merge, with_results, without_devices
+from edgekit.devices.measure import merge, with_results, without_devices
 from edgekit.errors import DeviceError
 from edgekit.runtime import Session
 from edgekit.system import cpu

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.devices.address import parse_address
-from edgekit.devices.transport import SSH_OPTIONS, command_line, why_unreachable
+from edgekit.devices.transport import SSH_OPTIONS, command_line, parse_address, why_unreachable
 from edgekit.errors import MissingDependency, UsageError
 
 

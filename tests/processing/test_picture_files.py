@@ -21,9 +21,9 @@ from edgekit.processing.picture_files import (
     PIXELS_LIMIT,
     SCANS_LIMIT,
     TOO_LARGE,
+    check_directory,
     read_picture,
 )
-from edgekit.processing.tiff_directory import check_directory
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -154,7 +154,6 @@ def _is_bundle(path: Path) -> bool:
 def _float_bundle(
     model: str | os.PathLike[str], card: Card | str | os.PathLike[str], engine: str | None = None
 ) -> Bundle:
-    """Build a model as it is, for ONNX Runtime or another engine: opened in a child process and verified."""
     from edgekit.compiler.sandbox.public import build  # here: a device that evaluates a bundle builds none
 
     described = card if isinstance(card, Card) else Path(card)

@@ -125,15 +125,9 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
     bundle has variants for; of a cascade, also for the later stages, on one crop, and for whole frames.
 
-    Args:
-        options: Options of ``bench``.
-
     Returns:
         A row for each variant. A later stage's has ``stage``, and ``stage_of``, the variant of the first
         stage, whose row has ``frame`` (edgekit/compiler/bench/cascade.py).
-
-    Raises:
-        NoVariantError: no variant of the bundle works here.
     """
     results = _first_stage(bundle, **options)
     if bundle.stages:
@@ -145,19 +139,16 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     return results
 
 
-def _first_stage(
-    bundle: Bundle, *, engine: str | None, variant: str | None = None, accelerator: str | None = None,
-    **options: Any,
-) -> list[dict[str, Any]]:  # fmt: skip
-    if any((engine, variant, accelerator)):
-        return [bench(bundle, engine=engine, variant=variant, accelerator=accelerator, **options)]
+def _first_stage(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
+    if any(options.get(name) for name in ("engine", "variant", "accelerator")):
+        return [bench(bundle, **options)]
     results = []
     for name in dict.fromkeys(candidate.target for candidate in kept_variants(bundle)):
         try:
             registry.engine(name).engine_version()
         except MissingDependency:
             continue
-        results.append(bench(bundle, engine=name, **options))
+        results.append(bench(bundle, **{**options, "engine": name}))
     if not results:
         error = NoVariantError(
             "none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
@@ -232,7 +223,6 @@ def _used(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _peak_rss_mb() -> float | None:
-    """Return the peak resident memory of this process, or None if the kernel does not report it."""
     try:
         status = Path("/proc/self/status").read_text("utf-8")
     except OSError:

@@ -28,7 +28,6 @@ def stage_rows(
     """Time each later stage alone, on its own golden vector: one crop.
 
     Args:
-        bench: Times one bundle (edgekit/compiler/bench/bench.py).
         first: Row of the first stage, whose engine runs the later ones too, if they have variants for it.
     """
     target = next(v.target for v in bundle.variants if v.name == first["variant"])
@@ -51,10 +50,6 @@ def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any])
 
     It is ``{p50_ms, p95_ms, runs, crops}``, with the number of crops of each later stage; None if the first
     stage takes no image as floats.
-
-    Args:
-        bundle: Cascade with a golden vector.
-        first: Row of the first stage.
     """
     first["frame"] = None
     try:

@@ -144,7 +144,6 @@ def append_run(path: Path, run: Run) -> None:
 
 
 def _run(value: Json) -> Run:
-    """Decode a run. Raises ValueError if an entry is not valid."""
     whole = _object(value, "it")
     bundle, machine = _object(whole.get("bundle"), "bundle"), _object(whole.get("machine"), "machine")
     time = _text(whole, "time")

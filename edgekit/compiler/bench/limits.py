@@ -51,11 +51,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the results by variant from a file that ``edgekit bench --json`` wrote.
-
-    Raises:
-        UsageError: it is not there, or is none.
-    """
+    """Read the results by variant from a file that ``edgekit bench --json`` wrote."""
     try:
         with path.open("rb") as file:
             content = decode(file.read(BASELINE_LIMIT_BYTES + 1), str(path), BASELINE_LIMIT_BYTES)

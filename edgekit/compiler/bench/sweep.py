@@ -36,9 +36,6 @@ class SweepPoint(TypedDict):
 def parse_sweep(text: str) -> list[tuple[int, int]]:
     """Parse the numbers of streams and threads of each point.
 
-    Raises:
-        UsageError: it is none.
-
     >>> parse_sweep("1x2,2x1")
     [(1, 2), (2, 1)]
     """
@@ -58,14 +55,8 @@ def sweep(
     """Measure every combination, one after the other.
 
     Args:
-        bundle: Bundle with a golden vector.
         points: Numbers of streams and threads of each combination.
         seconds: Duration of each combination, in seconds.
-
-    Raises:
-        BundleError: the bundle has no golden vector.
-        NoVariantError: the variant does not work here.
-        UsageError: a number of threads is not from 1 to 1024.
     """
     golden_inputs(bundle)  # refuses a bundle without any
     each_in_turn = counted(points, "points", name="measuring", describe=lambda point: "{}x{}".format(*point))
@@ -120,7 +111,6 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
 
 
 def render_sweep(points: Sequence[SweepPoint]) -> str:
-    """Format the results as a table."""
     columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
     rows = [
         (

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 from edgekit.compiler.card_inference.facts import GraphFacts, read_facts, read_source
 from edgekit.compiler.card_inference.hugging_face_files import TOKENIZER
 from edgekit.compiler.card_inference.image_habits import UNKNOWN, Habits
 from edgekit.compiler.card_inference.lines import CardLine, comment_text, key_path, table_text
 from edgekit.compiler.card_inference.pixels import pixel_lines
-from edgekit.compiler.card_inference.recognize import recognize, recognize_sound, recognize_text
-from edgekit.compiler.card_inference.recognized import Draftable, ImageShape, Recognized
+from edgekit.compiler.card_inference.recognized import (
+    Draftable,
+    ImageShape,
+    Recognized,
+    Recognizers,
+    TextOutputs,
+)
 from edgekit.compiler.card_inference.sizes import Size, as_image, is_free, open_static, resized
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.contract import Source as ModelSource
 from edgekit.errors import CardError, ModelError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.task_table import has_decoder
+from edgekit.processing.task_table import all_tasks, has_decoder
 from edgekit.system.formats.strict_tables import load_toml
 from edgekit.tensor_spec import TensorSpec
 
@@ -44,8 +49,6 @@ class Draft:
         text: Text in TOML, with reasons as comments.
         card: Card that the text defines.
         guessed: Lines that the model does not determine, e.g. ``inputs.images.colour``.
-        inputs: Inputs of the model.
-        outputs: Outputs of the model.
     """
 
     text: str
@@ -207,9 +210,6 @@ def drafted_text(draft: Draft, model: Path | str, output: Path, trust_pickle: bo
     """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
 
     Args:
-        draft: The card.
-        model: The model's file.
-        output: The card's file.
         trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
     """
     task = draft.card.task
@@ -274,3 +274,43 @@ def _part(spec: TensorSpec) -> str:
     if "mask" in name:
         return "mask"
     return "types" if "type" in name or "segment" in name else "ids"
+
+
+LEAST_POOLED = 64
+"""Numbers from which a vector for a text is an embedding."""
+
+Recognizer = TypeVar("Recognizer")
+
+
+def recognize(facts: GraphFacts, image: ImageShape) -> Recognized | None:
+    """Return the task of a model with one picture as input; None if no decoder reads its outputs."""
+    for recognizer in _in_order(lambda spec: spec.pictures):
+        recognized = recognizer(facts, image)
+        if recognized is not None and has_decoder(recognized.kind, recognized.decode):
+            return recognized
+    return None
+
+
+def recognize_text(facts: GraphFacts) -> Recognized | None:
+    """Return the task of a model with a tokenized text as input; None if its outputs are not recognized."""
+    floats = [output for output in facts.outputs if output.dtype.startswith("float")]
+    tokens = facts.inputs[0].shape[-1]
+    vectors = [o for o in floats if len(o.shape) == 2 and o.shape[0] == 1]
+    pooled = [o for o in vectors if o.shape[1] >= LEAST_POOLED]
+    sequences = [o for o in floats if len(o.shape) == 3 and o.shape[:2] == (1, tokens)]
+    outputs = TextOutputs(vectors, pooled, sequences)
+    tasks = (recognizer(facts, outputs) for recognizer in _in_order(lambda spec: spec.texts))
+    return next((task for task in tasks if task is not None), None)
+
+
+def recognize_sound(facts: GraphFacts) -> Draftable | None:
+    """Return the inputs and the task of a sound model; None if it is not recognized as one."""
+    drafts = (recognizer(facts) for recognizer in _in_order(lambda spec: spec.sounds))
+    return next((draft for draft in drafts if draft is not None), None)
+
+
+def _in_order(select: Callable[[Recognizers], Mapping[int, Recognizer]]) -> Iterator[Recognizer]:
+    """Yield the recognizers of all tasks, lowest priority number first."""
+    tasks = [task.load(task.recognize).RECOGNIZERS for task in all_tasks() if task.recognize]
+    places = [entry for recognizers in tasks for entry in select(recognizers).items()]
+    return (recognizer for _, recognizer in sorted(places, key=lambda entry: entry[0]))

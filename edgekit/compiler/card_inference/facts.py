@@ -62,12 +62,7 @@ class UnopenedModel:
 
 @dataclass(frozen=True, eq=False)
 class GraphFacts:
-    """Model with static shapes, and facts about its graph.
-
-    Attributes:
-        source: The model file.
-        model: The opened model.
-    """
+    """Model with static shapes, and facts about its graph."""
 
     source: UnopenedModel
     model: ir.Model
@@ -132,12 +127,7 @@ class GraphFacts:
 
 
 def read_source(model: ModelSource | str, options: ImportOptions | None = None) -> UnopenedModel:
-    """Read the declarations of a model, of any framework that an importer takes.
-
-    Raises:
-        ModelError: it is not a model.
-        MissingDependency: the package that imports it is not installed.
-    """
+    """Read the declarations of a model, of any framework that an importer takes."""
     path, imported = as_source(model), import_source(model, options)
     if imported is not None:
         name, data, folder = imported.name, imported.onnx, None
@@ -166,11 +156,6 @@ def read_source(model: ModelSource | str, options: ImportOptions | None = None) 
 
 
 def read_facts(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> GraphFacts:
-    """Open the model with these shapes.
-
-    Raises:
-        ModelError: it can't be opened, or not with these shapes.
-    """
     return GraphFacts(source, open_bytes(source.onnx, source.name, shapes, source.folder))
 
 

@@ -62,11 +62,6 @@ class HuggingFaceFiles:
     folder: Path | None = None
 
     def read(self, name: str) -> bytes:
-        """Return a file of the folder.
-
-        Raises:
-            ModelError: it is absent, too large, or cannot be read.
-        """
         assert self.folder is not None
         return read_part(self.folder / name, TOKENIZER_LIMIT_BYTES)
 
@@ -85,9 +80,6 @@ def read_files(source: object) -> HuggingFaceFiles:
 
     Args:
         source: Path of an ONNX file, or an object.
-
-    Raises:
-        ModelError: a file is damaged.
     """
     if isinstance(source, Path):
         folder = folder_of(source)
@@ -150,11 +142,7 @@ def _tokenizer_lines(folder: Path) -> dict[str, Json]:
 
 
 def _habits(settings: Mapping[str, Any], folder: Path) -> Habits | None:
-    """Return the image preprocessing that an image processor's file states.
-
-    Raises:
-        ModelError: a number in it is not one.
-    """
+    """Return the image preprocessing that an image processor's file states."""
     if not any(key in settings for key in ("image_processor_type", "feature_extractor_type", "image_mean")):
         return None
     try:

@@ -46,7 +46,6 @@ class Habits:
 
     @property
     def raw(self) -> bool:
-        """Return whether pixels are not normalized."""
         return self.pixels == RAW
 
 

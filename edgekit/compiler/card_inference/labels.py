@@ -82,9 +82,7 @@ def label_line(
     """Return the card's line of labels, if they are known or COCO's fit.
 
     Args:
-        metadata: Metadata of the model.
         classes: Number of columns of scores.
-        output: Output with the scores.
         columns_from: Number of the class in the first column.
     """
     named = names_in(metadata, output)

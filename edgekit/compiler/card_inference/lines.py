@@ -17,7 +17,6 @@ class CardLine(NamedTuple):
     """Line of a card.
 
     Attributes:
-        key: Key in the table.
         value: TOML value: text, number, boolean, or a list or table of them.
         reason: The reason, for the reader; "" where the key says it all.
         guessed: Whether the value is a guess, not determined by the model.
@@ -50,7 +49,6 @@ def table_text(name: str, lines: Iterable[CardLine]) -> str:
 
     Args:
         name: Dotted parts, already quoted where they need it.
-        lines: Lines of the table.
     """
     return "\n".join([f"[{name}]", *(line.text() for line in lines)])
 

@@ -30,15 +30,7 @@ class Size(NamedTuple):
 def open_static(
     source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[GraphFacts, dict[str, Size]]:
-    """Open a model, and the sizes that were chosen for it.
-
-    Args:
-        source: The model.
-        shapes: Shapes by name that the user gives.
-
-    Raises:
-        ModelError: it can't be opened, or no size was found that opens it.
-    """
+    """Open a model, and the sizes that were chosen for it."""
     sizes = _stated(source, shapes)
     fixed = {**{name: size.shape for name, size in sizes.items()}, **shapes}
     try:

@@ -29,7 +29,6 @@ class InputMetadata(NamedTuple):
 
 
 def input_metadata(metadata: Mapping[str, str], name: str) -> InputMetadata:
-    """Return the metadata of the input with this name."""
     entry = _entry(metadata, "inputs", name)
     mean = std = None
     for step in _list(entry.get("steps")):

@@ -333,7 +333,6 @@ RULES: dict[str, Rule] = {
 
 
 def _labels(node: ir.Node, index: int, labels: ChannelLabels, axis: int | None = None) -> Labels | None:
-    """Return the labels of an input; None if it has none, or not along ``axis``."""
     value = input_of(node, index)
     value_labels = labels.labels.get(value) if value is not None else None
     return value_labels if value_labels is not None and axis in (None, value_labels.axis) else None

@@ -65,9 +65,6 @@ def share_of(option: str, reduction: str | float) -> float:
 
     Args:
         reduction: ``-20%``, ``20%`` or 0.2.
-
-    Raises:
-        UsageError: the value is malformed or out of range.
     """
     match = (
         re.fullmatch(r"\s*-?(\d+(?:\.\d+)?)\s*%\s*", reduction, re.ASCII)

@@ -117,7 +117,6 @@ class _RemovalState:
         self._held_out = max(float(np.sum(reader.weights * (held_out @ reader.weights))), 1e-30)
 
     def costs(self) -> Array:
-        """Compute the cost of removing each unit, float64 [units]; undefined for removed units."""
         blocks = self._reader.blocks
         if blocks.shape[1] == 1:
             columns = blocks[:, 0]

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.compress.channel_groups import ChannelGroup, Channels, find_channels
-from edgekit.compiler.compress.network_cost import CostKind, CostOfChannels, cost
+from edgekit.compiler.compress.channel_groups import (
+    ChannelGroup,
+    Channels,
+    CostKind,
+    CostOfChannels,
+    cost,
+    find_channels,
+)
 from edgekit.compiler.compress.obs_selection import ReaderData, RemovalOrder, fit, removal_order
 from edgekit.compiler.compress.reader_moments import ProductReader, ReaderMoments, moments_of, reader_of
 from edgekit.compiler.compress.remove_channels import remove_channels
@@ -54,7 +60,6 @@ class PrunableGroup:
         return self.group.name
 
     def error(self, units: float) -> float:
-        """Estimate the change of the model's outputs if this group alone loses some units."""
         return self.sensitivity * self.order.error(units)
 
 

@@ -49,10 +49,8 @@ class TrainingTask:
     Attributes:
         student: The canonical student, with float weights.
         names: Input and output names of the teacher -> those of the student.
-        card: Card of the teacher, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Augmentation of the training images.
         features: Whether intermediate values of both graphs are compared too.
         placements: Target -> placement of its int8 rounding in the student; empty to train in float.
         digest: Digest of all samples, for the checkpoint.
@@ -102,7 +100,6 @@ def train_student(
 
     Args:
         threads: Number of threads of PyTorch and of the teacher.
-        notify: Called after each step with a progress bar.
         resume: Whether to continue from that file.
 
     Raises:

@@ -28,7 +28,6 @@ class TrainingLength:
         return self.text
 
     def part(self, share: float) -> tuple[float | None, float | None]:
-        """Return the epochs and minutes of a part (0 to 1) of the training."""
         return (
             None if self.epochs is None else share * self.epochs,
             None if self.minutes is None else share * self.minutes,
@@ -40,9 +39,6 @@ def training_length(text: str) -> TrainingLength:
 
     >>> training_length("90 s").minutes, training_length("12epochs").epochs
     (1.5, 12.0)
-
-    Raises:
-        UsageError: the text is malformed.
     """
     match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", text, re.ASCII)
     number = float(match[1]) if match else 0.0
@@ -56,11 +52,7 @@ def training_length(text: str) -> TrainingLength:
 def checked_end(
     epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None
 ) -> None:
-    """Check that a training has an end, and that all its numbers are above 0.
-
-    Raises:
-        UsageError: there is no end, or a number is not above 0.
-    """
+    """Check that a training has an end, and that all its numbers are above 0."""
     if epochs is None and minutes is None:
         raise UsageError("training needs a limit: set epochs, minutes or both")
     numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}

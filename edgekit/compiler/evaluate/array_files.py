@@ -116,7 +116,6 @@ class _Header(NamedTuple):
 
 
 def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Array:
-    """Read the array of one .npy of ``size_bytes`` bytes."""
     head = file.read(HEADER_LIMIT_BYTES)
     start = io.BytesIO(head)
     header = _header(start)

@@ -23,7 +23,6 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
     Args:
         card: Card of the model. It is not checked without a task or labels, or if no shape holds the
             decoder's classes.
-        outputs: The model's outputs.
 
     Raises:
         CardError: the numbers differ; both are named.

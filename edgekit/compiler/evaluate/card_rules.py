@@ -146,7 +146,6 @@ def _batch_normalization(model: ir.Model, layer: ir.Value, name: str) -> ir.Node
 
 
 def _values(model: ir.Model, value: ir.Value, card: Card, paths: Sequence[Path]) -> Iterator[Array]:
-    """Yield a value of the model for each photograph."""
     if value.is_graph_input():
         yield from (processing.prepare(card, read_picture(path))[0][str(value.name)] for path in paths)
         return

@@ -63,7 +63,6 @@ class ChannelSums:
     """Sums over an output's values by channel; add each sample, then judge.
 
     Args:
-        channels: The output's channels.
         positions: The channel of each value that is added; None for the whole output.
     """
 
@@ -93,7 +92,6 @@ class ChannelSums:
             total[present] += np.add.reduceat(values, self._starts)
 
     def judge(self) -> ChannelJudgement:
-        """Judge all samples that were added."""
         channels = self._channels
         # A channel has a scale of its own, unless a bounded activation gives several one unit.
         names = np.where(channels.bounded, channels.units, -1 - np.arange(self._count))
@@ -124,7 +122,6 @@ class ChannelSums:
         return round(10 * math.log10(signal / noise), 1) if signal else -math.inf
 
     def _is_constant(self, one: int, floor: float) -> bool:
-        """Return whether the variant's values are constant, though the float model's vary."""
         count = self._n[one]
         power = self._xx[one] / count
         expected = power - (self._x[one] / count) ** 2
@@ -155,8 +152,6 @@ def judge_outputs(
     """Judge a variant's outputs.
 
     Args:
-        expected: The float model's outputs for each sample.
-        actual: The variant's.
         channels: Channels of the outputs that are judged by channel; the others are judged as a whole.
         groups: Outputs with rows that are matched first.
     """

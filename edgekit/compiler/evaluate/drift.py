@@ -62,11 +62,7 @@ class DriftReport:
         }
 
     def save(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``reference.csv`` and ``current.csv``.
-
-        Raises:
-            OSError: one can't be written.
-        """
+        """Write ``reference.csv`` and ``current.csv``."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = folder / REFERENCE, folder / CURRENT
         for path, rows in zip(paths, (self.reference, self.current), strict=True):
@@ -87,14 +83,8 @@ def drift_of(
     """Run a bundle on two sets of samples.
 
     Args:
-        bundle: The bundle.
         base, new: Files, folders or globs: what the bundle was made for, and what it sees now.
-        engine, variant, threads: Arguments of a Session.
         limit: Most samples of each, evenly spread; None: all.
-
-    Raises:
-        SampleError: there are none, or one can't be read or does not fit.
-        EngineError: nothing ran.
     """
     card = parse_card(bundle.card) if bundle.card is not None else None
     suffixes = (".npz", ".npy", *prepared_suffixes(card))

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
 from edgekit.compiler.evaluate.channel_snr import Judgement, is_of_parts, judge_outputs
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.labels import Label
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
+from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.matched_rows import row_groups
-from edgekit.compiler.evaluate.output_channels import Channels
+from edgekit.compiler.evaluate.output_channels import Channels, find_channels
+from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.proof import (
     Changes,
     Loss,
@@ -33,12 +36,15 @@ from edgekit.compiler.evaluate.proof import (
     lost_precision,
     lowest_score,
 )
+from edgekit.compiler.evaluate.samples import FileSamples, Sample
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_named, metric_of
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json
 
 Outputs = Mapping[str, Array]
@@ -63,7 +69,6 @@ class Score:
     unit: str = ""
 
     def as_json(self) -> Figure:
-        """Convert to JSON; infinities become None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}
 
@@ -124,7 +129,6 @@ class Evaluator:
     Args:
         card: Card that defines the decoding; with None or without a task, only the SNR is measured.
         expected: The reference outputs (the float model's) for each sample.
-        labels: Labels of each sample, or None.
         channels: Channels of the outputs, which are judged separately if there is no task.
         placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
     """
@@ -160,7 +164,6 @@ class Evaluator:
         """Score the outputs of a variant, one for each sample.
 
         Args:
-            outputs: The variant's outputs for each sample.
             prove: Whether to compute what the samples prove, which takes a bootstrap.
         """
         judgement = self._judge(self.expected, outputs)
@@ -218,7 +221,6 @@ class Evaluator:
         return Proof(len(self.expected), objects, low, loss)
 
     def _on_labels(self, outputs: Sequence[Outputs]) -> list[Any]:
-        """Decode predictions in the pixels of the labels."""
         metric = metric_of(self._kind)
         assert metric is not None  # labels are read for tasks with one
         options = metric.variant_options
@@ -230,7 +232,6 @@ class Evaluator:
         return np.array([result.indices[0] == label.index for result, label in pairs])
 
     def _task(self, labelled: Sequence[Any]) -> Score | None:
-        """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
         if self._kind == "classify":
             return Score("top-1", float(np.mean(self._right(labelled))))
         value = mean_average_precision([label.boxes for label in self.labels or ()], labelled)
@@ -265,10 +266,15 @@ def whole_input(card: Card) -> ImagePlacement | None:
 
 
 def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-    """Compute the SNR in dB of the worst output over all samples, each as a whole; ``inf`` if all are equal.
-
-    Args:
-        expected: The reference outputs for each sample.
-        outputs: The variant's outputs for each sample.
-    """
+    """Compute the SNR in dB of the worst output, each as a whole; ``inf`` if all are equal."""
     return judge_outputs(expected, outputs, {}).snr_db
+
+
+def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:
+    """Return an evaluator that compares with the source model's outputs on these samples, and with labels
+    beside their files.
+    """
+    reference = Reference(source)
+    labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
+    expected = keep_outputs(map(reference.run, counted(samples, "samples")))
+    return Evaluator(card, expected, labels, find_channels(source.graph), text_placements(card, samples))

@@ -21,8 +21,6 @@ def golden_limits_db(
     both samples).
 
     Args:
-        expected: The reference's outputs for the golden vector.
-        results: The variant's outputs for it.
         limits_db: SNR limit in dB by output, over all samples.
     """
     limits = {}

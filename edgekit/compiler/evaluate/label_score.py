@@ -45,7 +45,6 @@ class LabelScore:
         metric: ``mAP`` or ``top-1``.
         value: The score, 0 to 1. An mAP counts detections above the card's score.
         upper: One-sided 95 % upper bound of ``value``; None if an mAP is so high that it was not computed.
-        samples: Number of samples.
         right: Number of labelled objects that it finds, or of samples that it classifies correctly.
         labelled: Number of labelled objects or samples.
         numbering: Evidence that the labels number the classes in another way; "" if there is none.
@@ -91,8 +90,6 @@ def score_on_labels(
 
     Args:
         card: Card with a task that has labels (edgekit/compiler/evaluate/labels.py).
-        outputs: The float model's outputs for each sample.
-        labels: Label of each sample.
     """
     assert card.task is not None
     if card.task.kind == "classify":
@@ -165,7 +162,6 @@ def _matched(detections: Detections, truth: Detections) -> int:
 
 
 def _decoded(card: Card, outputs: Mapping[str, Array], placed: Any, options: Mapping[str, Json]) -> Any:
-    """Decode a prediction; None if the outputs are not finite."""
     try:
         return processing.decode(card, outputs, placed, **options)
     except EngineError:

@@ -47,15 +47,10 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
     """Read the labels of photographs or sounds.
 
     Args:
-        files: The photographs or sounds.
         card: Its task determines the metric, and its class names the numbers of the labels.
 
     Returns:
         One label for each file. None if there is no task, no labels, or a file is neither.
-
-    Raises:
-        SampleError: the labels are malformed or incomplete.
-        MissingDependency: their format needs a package that is not installed.
     """
     if card is None or card.task is None or card.task.kind not in READERS or not files:
         return None

@@ -25,9 +25,7 @@ def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dic
     the input, or with an interrupt (Ctrl-C).
 
     Args:
-        bundle: A speech model's.
         show: Called with the text that was committed, as soon as it is, and "\\n" where the speaker pauses.
-        options: Arguments of a Session.
 
     Returns:
         The variant that ran, fallbacks and the whole text.

@@ -65,12 +65,7 @@ class Pairs:
 
 
 def row_groups(channels: Channels, expected: Sequence[Outputs]) -> list[RowGroup]:
-    """Group the outputs whose rows are of one selection: those with as many rows.
-
-    Args:
-        channels: The outputs' channels.
-        expected: The float model's outputs for each sample.
-    """
+    """Group the outputs whose rows are of one selection: those with as many rows."""
     by_count: dict[tuple[int, ...], dict[str, int]] = {}
     for name, one in channels.items():
         if one.rows is not None:

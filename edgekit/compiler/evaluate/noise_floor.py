@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.passes.canonical_opset import canonical_opset
-from edgekit.compiler.passes.decompositions.fourier import TRANSFORMS, is_inexact
+from edgekit.compiler.passes.decompositions.linear_algebra import TRANSFORMS, is_inexact
 from edgekit.compiler.passes.expand_functions import expand_functions
 from edgekit.compiler.passes.fold_constants import fold_constants
 

@@ -48,9 +48,6 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     """Convert a picture, a video's frame, a sound or a line of text to the model's inputs.
 
     States have their initial values. A long sound is cut to its loudest window.
-
-    Raises:
-        SampleError: the file can't be read, there is no card, or the card takes something else.
     """
     kind = kind_of_file(path)
     assert kind is not None

@@ -44,7 +44,6 @@ class RelativeTimer:
 
     Args:
         parent: The float variant, opened on one thread.
-        sample: The sample to run.
 
     Attributes:
         best_s: The parent's fastest run so far in seconds; infinite before the first.
@@ -83,8 +82,6 @@ def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) 
     timed, and that must be surely faster, or surely no slower.
 
     Args:
-        variant: The variant to time.
-        parent: The variant to compare with.
         reference: Reference whose first sample is run.
     """
     folder = records_folder() / "ratios"

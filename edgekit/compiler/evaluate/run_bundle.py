@@ -80,7 +80,6 @@ class RunResult:
 
 
 def ran_text(active: Mapping[str, Any], fallbacks: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines with the variant that ran, and the fallbacks that led to it."""
     variant, *ran = (active[key] for key in ("variant", "engine", "device", "precision"))
     lines = [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in fallbacks]
     return "\n".join([f"  ran       {variant} on {', '.join(ran)}", *lines])
@@ -103,22 +102,16 @@ def run_files(
     bundle: Bundle,
     paths: Mapping[str, Path],
     *,
-    engine: str | None = None,
-    variant: str | None = None,
-    threads: int | None = None,
-    device: str = "cpu",
-    strict: bool = False,
-    allow_split: bool = False,
     text: str | None = None,
+    **options: Any,
 ) -> RunResult:
     """Run a bundle on files: once, or on each window of a sound or each text of a file.
 
     Args:
-        bundle: The bundle.
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
-        engine, variant, threads, device, strict, allow_split: Arguments of a Session.
         text: One text, instead of files.
+        options: Arguments of a Session.
 
     Raises:
         UsageError: an input has no file, or a file has no input; or the variant or engine does not exist.
@@ -129,15 +122,7 @@ def run_files(
     card = parse_card(bundle.card) if bundle.card is not None else None
     whole = read_whole(paths, text, card, bundle.name)
     feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
-    with Session(
-        bundle,
-        engine=engine,
-        variant=variant,
-        strict=strict,
-        threads=threads,
-        device=device,
-        allow_split=allow_split,
-    ) as session:
+    with Session(bundle, **options) as session:
         placed = answer = None
         if whole is not None:
             answer, outputs = run_whole(session, whole)
@@ -160,9 +145,6 @@ def read_feeds(
     Returns:
         Arrays by input name and None; or nothing and the picture, uint8 [height, width, 3], which the card
         makes the inputs of.
-
-    Raises:
-        UsageError, SampleError: as ``run_files``.
     """
     constants = {**card.constants(), **card.initial_states(bundle.inputs)} if card is not None else {}
     names = [spec.name for spec in bundle.inputs if spec.name not in constants]
@@ -192,8 +174,6 @@ def read_feeds(
 
 
 def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Mapping[str, Path]) -> None:
-    """Check that every input has a file and every file an input. Raises UsageError, which names the missing
-    or unknown input."""
     specs = {spec.name: spec for spec in inputs}
     if "" in paths:
         raise UsageError(
@@ -224,11 +204,7 @@ def _in_words(limits: Mapping[str, Any]) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file that the outputs can't be written to.
-
-    Raises:
-        UsageError: its suffix is of another format.
-    """
+    """Refuse a file that the outputs can't be written to."""
     if path.suffix.lower() != SAVED:
         drawn = f"; --draw {path} draws the answer" if path.suffix.lower() in PICTURES else ""
         raise UsageError(f"outputs are arrays, written as {SAVED}: use -o {path.with_suffix(SAVED)}{drawn}")
@@ -273,10 +249,6 @@ def read_whole(
 ) -> Sound | Sequence[str] | None:
     """Return the sound that is processed window by window, or the texts; None if the inputs are arrays or a
     picture.
-
-    Raises:
-        SampleError: the file can't be read.
-        UsageError: a text is given where none goes in, or beside a file.
     """
     source = None
     if card is not None and (card.task is not None or any(e.kind == TEXT for e in card.inputs.values())):
@@ -320,11 +292,7 @@ def _other_options(source: Input | None) -> str:
 
 
 def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict[str, Array]]:
-    """Return the task's result (None without a task), and the outputs of the last run.
-
-    Raises:
-        As ``Session.predict``.
-    """
+    """Return the task's result (None without a task), and the outputs of the last run."""
     if isinstance(whole, Sound) and predicts_in_parts(session.card):
         return session.predict(whole.samples, rate=whole.rate), {}
     if isinstance(whole, Sound):

@@ -25,9 +25,6 @@ def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
         source: A file; a folder, of which files with these suffixes are taken; ``folder/**``: also of the
             folders below, without links and hidden ones; or a glob, of which every file is taken.
         suffixes: Suffixes of samples, lower case, with the dot.
-
-    Raises:
-        SampleError: no sample files were found.
     """
     path = Path(source)
     if path.is_dir():
@@ -52,7 +49,6 @@ def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
 
     Args:
         source: The source of :func:`find_files`; only a folder can have others.
-        suffixes: Suffixes of samples.
     """
     path = Path(source)
     others = {p.suffix.lower() for p in path.iterdir()} - set(suffixes) if path.is_dir() else set()
@@ -61,11 +57,7 @@ def unread_media(source: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def files_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the files in a folder and below it, without links to folders and hidden ones, sorted.
-
-    Raises:
-        SampleError: there are more than ENTRIES_LIMIT files.
-    """
+    """Return the files in a folder and below it, without links to folders and hidden ones, sorted."""
     paths, entries = [], 0
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -96,7 +96,6 @@ class FileSamples(Sequence[Sample]):
         return sample
 
     def select(self, indices: Iterable[int]) -> FileSamples:
-        """Return the samples at these indices; files are not loaded."""
         chosen = list(indices)
         return FileSamples(
             [self.paths[i] for i in chosen],
@@ -141,13 +140,8 @@ def load_samples(
     Args:
         source: A path or glob, samples in memory, or None for random samples. Arrays alone are for a model's
             only input: a list of them, or one with the samples along its first axis.
-        inputs: The model's inputs.
         card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
-        graph_ranges: Ranges that the graph gives, for random samples.
-
-    Raises:
-        SampleError: no samples found, or one does not fit the inputs.
     """
     if source is None:
         return random_samples(inputs, card, graph_ranges=graph_ranges)
@@ -197,11 +191,7 @@ def _fitted(item: Array, inputs: Sequence[TensorSpec]) -> Array:
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
-    """Read each file once, check it and compute its digest.
-
-    Raises:
-        SampleError: a file is not readable as a sample, or does not fit the inputs.
-    """
+    """Read each file once, check it and compute its digest."""
     whole = hashlib.sha256()
     digests: list[str] = []
     cached: dict[Path, Sample] = {}
@@ -222,7 +212,6 @@ def _origin(paths: Sequence[Path], available: Sequence[Path] = (), unread: Seque
     """Describe the origin: ``8 files``, ``8 frames`` of videos, or both.
 
     Args:
-        paths: The samples that were read.
         available: The samples that they were chosen from: ``128 of 5000 files``. Frames have no total: those
             of a video are chosen when it is opened.
         unread: Suffixes of pictures, sounds and videos in the folder that cannot be read.
@@ -247,9 +236,7 @@ def random_samples(
     """Return seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
 
     Args:
-        inputs: The model's inputs.
         card: Card whose ranges have priority.
-        graph_ranges: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
     ranges = sample_ranges(inputs, card, graph_ranges)
     arrays = random_arrays(inputs, ranges)
@@ -266,13 +253,8 @@ def read_sample(
     """Read one file as a sample.
 
     Args:
-        path: The file.
         inputs: The model's inputs; with ``skip_others`` the ones to read.
-        card: Card with the preparation of pictures and sounds.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
-
-    Raises:
-        SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
     if is_frame(path) or is_line(path):
         return read_prepared(path, inputs, card)
@@ -311,7 +293,6 @@ def sample_digest(sample: Sample) -> str:
 
 
 def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
-    """Return the digest of each sample."""
     return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
 
 
@@ -321,7 +302,6 @@ def sample_name(samples: Sequence[Sample], index: int) -> str:
 
 
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
-    """Return the samples at these indices; files are not loaded."""
     return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
 
 
@@ -343,11 +323,6 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
 
 
 def need_variation(samples: Samples) -> None:
-    """Check that samples to calibrate or test on vary.
-
-    Raises:
-        SampleError: the samples :func:`hold_one_value`.
-    """
     if hold_one_value(samples.arrays):
         raise SampleError(
             f"{samples.origin}: all values are the same, so they are useless for calibration and tests; use "
@@ -357,10 +332,6 @@ def need_variation(samples: Samples) -> None:
 
 def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
     """Check that the source model does not return only NaN. Infinities are accepted.
-
-    Args:
-        origin: Origin of the samples, for the message.
-        outputs: The source model's outputs for each sample.
 
     Raises:
         SampleError: every value of every output is NaN.

@@ -59,12 +59,10 @@ class TaskMetric:
 
     @property
     def counted(self) -> bool:
-        """Return whether it is a proportion of the samples."""
         return self.margin is not None
 
 
 def metric_of(kind: str) -> TaskMetric | None:
-    """Return the metric of a task; None if it has none."""
     task = find_task(kind) if has_task(kind) else None
     if task is None or not task.metric:
         return None
@@ -73,6 +71,5 @@ def metric_of(kind: str) -> TaskMetric | None:
 
 
 def metric_named(name: str) -> TaskMetric | None:
-    """Return the metric of this name; None for the SNR and for metrics that need labels."""
     metrics = (metric_of(task.kind) for task in all_tasks())
     return next((metric for metric in metrics if metric is not None and metric.name == name), None)

@@ -25,11 +25,6 @@ def is_line(path: Path) -> bool:
 
 
 def text_lines(path: Path) -> list[Path]:
-    """Return the paths of a file's lines that are not empty.
-
-    Raises:
-        SampleError: the file can't be read, or has no such lines.
-    """
     line_paths = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not line_paths:
         raise SampleError(f"{path} has no text; write one text per line")

@@ -59,8 +59,6 @@ class Timed:
     """Artifact to time, and the engine that runs it.
 
     Attributes:
-        engine: Engine that runs the artifact.
-        artifact: The artifact.
         files_digest: ``files_digest`` of its files, computed once: they are read from end to end.
     """
 
@@ -70,12 +68,10 @@ class Timed:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the artifact: its files and options."""
         return stored_timings.run_digest(self.files_digest, self.artifact.options)
 
     @property
     def key(self) -> str:
-        """Return the cache key of its timing on this machine."""
         return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
 
 
@@ -138,12 +134,9 @@ def confirmed_ratio(
     process's CPU time decides, as in the search: other programs may have used the processors all the time.
 
     Args:
-        variant: The variant that seems slower.
-        parent: The variant to compare with.
         timing: Timing of the variant; the ratio is written into it, and cached with it.
         parent_ms: The parent's fastest run, in milliseconds.
         limit: The ratio from which on the variant is rejected.
-        reference: Reference whose first sample is run.
     """
     folder = records_folder() / "ratios"
     facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
@@ -182,8 +175,6 @@ def confirmed_turns(
 
     Args:
         pair: The runner that may be slower, and the one to compare with.
-        sample: Sample to run.
-        limit: The ratio.
         seconds: Seconds of the fastest run of each so far; by default none.
     """
     best = list(seconds)

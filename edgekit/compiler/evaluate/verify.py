@@ -104,7 +104,6 @@ class Verification:
     """Result of running a variant on this machine.
 
     Attributes:
-        outcome: Verified, rejected or not run.
         reason: Engine that verified it, or the reason that it was not verified.
         evidence: Manifest entry: accuracy by output, size, engine, facts.
     """
@@ -228,8 +227,6 @@ class ReferenceOutputs:
     """Reference for variants: samples, and the source model's outputs for them.
 
     Attributes:
-        inputs: Inputs of the source model.
-        outputs: Outputs of the source model.
         samples: Input arrays by name.
         expected: The outputs for each sample.
         saturating: Names of the outputs that saturate.
@@ -248,8 +245,6 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
     """Run an artifact on one thread and compare it with the reference.
 
     Args:
-        artifact: Output of the compiler.
-        engine: Engine that runs the artifact on this machine.
         precision: Precision that determines the SNR limit of each output.
         reference: Reference to compare with. If the runner reports fp16 arithmetic, its limits apply.
     """
@@ -348,7 +343,6 @@ def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
     """Return why a run does not test a variant: this processor lacks its arithmetic, so fp32 was executed.
 
     Args:
-        options: Options of the artifact.
         precision: The arithmetic that was executed.
     """
     return cpu.lacking(options) if precision == FULL_PRECISION else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,13 @@ from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
 from edgekit.bundle.variant import Variant
-from edgekit.compiler.evaluate.accuracy_elsewhere import MARGIN_DB
 from edgekit.compiler.evaluate.verify import (
     OutputError,
+    ReferenceOutputs,
     check_output_form,
     compare,
+    compare_outputs,
+    limits_db,
     not_as_declared,
     verified_on,
 )
@@ -53,8 +56,6 @@ class Check:
     """Check of one variant on this machine.
 
     Attributes:
-        variant: Name of the variant.
-        outcome: Verified, failed or not run.
         reason: Engine that verified it, or the reason that it was not verified.
         outputs: The error of each output, by name; empty if there is no result.
         estimates: Estimate of the target's own tool at the build, as text: not part of the check.
@@ -68,7 +69,6 @@ class Check:
 
     @property
     def status(self) -> str:
-        """Return ``verified on ...``, ``failed: REASON`` or ``not run: REASON``."""
         separator = " " if self.outcome is CheckOutcome.VERIFIED else ": "
         return f"{self.outcome.value}{separator}{self.reason}"
 
@@ -210,3 +210,19 @@ def _errors(
 def _limit_db(variant: Variant, output: str) -> float:
     recorded = evidence_limit_db(variant.evidence, output)
     return precision_of(variant.precision).snr_limit_db if recorded is None else recorded
+
+
+MARGIN_DB = 6.0
+"""Maximum drop of the SNR there, in dB: twice the noise's amplitude."""
+
+
+def lowest_snr_db(reference: ReferenceOutputs, results: Sequence[Mapping[str, Array]]) -> float:
+    """Return the SNR of the worst output in dB; infinite if all are equal to the reference's, and minus
+    infinity if one differs in shape or in which values are finite."""
+    errors = compare_outputs(reference, results, {spec.name: 0.0 for spec in reference.outputs})
+    return min((e.snr_db for e in errors.values() if e.snr_db is not None), default=math.inf)
+
+
+def limit_elsewhere_db(reference: ReferenceOutputs, precision: str, snr_db: float) -> float:
+    limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
+    return min(min(limits.values()), snr_db - MARGIN_DB)

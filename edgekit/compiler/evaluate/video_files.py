@@ -58,9 +58,6 @@ def read_frame(path: Path) -> Array:
 
     Args:
         path: A path from :func:`video_frames`.
-
-    Raises:
-        MissingDependency, SampleError: no OpenCV; or the video or frame can't be decoded or is too large.
     """
     match = FRAME.fullmatch(path.name)
     assert match is not None
@@ -83,7 +80,6 @@ def read_frame(path: Path) -> Array:
 
 
 def _opened(path: Path) -> Any:
-    """Open the video as a ``cv2.VideoCapture``."""
     # FFmpeg writes to stderr what it does not like of a file; the error says it once.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     with need_package("opencv-python-headless", "reading a video", extra="samples"):

@@ -198,9 +198,7 @@ def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_
     """Return the values below a limit whose nodes read none that is, in the order of the graph.
 
     Args:
-        values: SNR of each value.
         graph: All values in the order of the graph, with what their nodes read.
-        limit_db: The variant's SNR limit.
     """
     low = {
         value["value"]: value
@@ -223,7 +221,6 @@ def verdict(explanation: AcceleratedExplanation) -> str:
 
 
 def render_accelerated(explanations: Iterable[AcceleratedExplanation]) -> str:
-    """Format the explanations as text."""
     return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 

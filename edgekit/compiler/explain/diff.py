@@ -89,7 +89,6 @@ def explain_diff(
 
 
 def _size(bundle: Bundle, variant: str) -> int:
-    """Return the size of a variant's files in bytes."""
     files = next(v.files for v in bundle.variants if v.name == variant)
     return sum(bundle.size_bytes(entry) for entry in files.values())
 

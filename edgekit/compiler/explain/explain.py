@@ -271,7 +271,6 @@ def _values(
     feeds: Mapping[str, Array],
     names: SourceNames,
 ) -> tuple[list[ValueFact], str]:
-    """Return the facts of each shared value, the noisiest node first, or the reason why there are none."""
     if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
     reports, reason = supported_reports(variant)
@@ -327,9 +326,7 @@ def compared(
     value that it reads, in the graph of ``right``, which has no pairs of QuantizeLinear and DequantizeLinear.
 
     Args:
-        values: Values of a variant.
         right: Values of its fp32 variant.
-        names: Names of the source model's nodes.
         centred: Whether some values are stored less a constant (zero_centring.py), which is not noise.
     """
     # The first of a name: behind it a .tflite has what moves it into another layout.

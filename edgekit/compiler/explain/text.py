@@ -16,7 +16,6 @@ MERGED = 2
 
 
 def render(explanations: Iterable[Explanation]) -> str:
-    """Format explanations as text."""
     return "\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)
 
 
@@ -98,7 +97,6 @@ def called(row: Named, node: str) -> str:
 
 
 def render_diff(changes: Iterable[VariantChange], base: str, bundle_name: str) -> str:
-    """Format a comparison of two bundles as text."""
     return "\n\n".join("\n".join(_changed(change, base, bundle_name)) for change in changes)
 
 

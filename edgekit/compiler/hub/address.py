@@ -48,12 +48,10 @@ class HubAddress(str):
 
     @property
     def name(self) -> str:
-        """Return the name of the file, or of the repository."""
         return PurePosixPath(self.file or self.repository).name
 
     @property
     def stem(self) -> str:
-        """Return the name of the file without its suffix, or of the repository."""
         return PurePosixPath(self.file).stem if self.file else self.name
 
     @property

@@ -49,12 +49,7 @@ class Listing(NamedTuple):
 
 
 def hub_library(address: HubAddress, action: str) -> Any:
-    """Import the hub's library, and check that the repository's name follows its rules.
-
-    Raises:
-        MissingDependency: the package is not installed.
-        UsageError: the name does not follow the hub's rules.
-    """
+    """Import the hub's library, and check that the repository's name follows its rules."""
     with need_package("huggingface_hub", f"{action} {address}", extra="hub"):
         import huggingface_hub
         import huggingface_hub.constants
@@ -97,7 +92,6 @@ def list_repository(hub: Any, address: HubAddress) -> Listing:
 
 
 def _raise_for_status(hub: Any, response: Any, content: bytes = b"") -> None:
-    """Raise the library's error, without reading more of the response."""
     own_headers = {name: value for name, value in response.headers.items() if name.startswith("x-")}
     whole = type(response)(
         response.status_code, headers=own_headers, content=content, request=response.request
@@ -112,7 +106,6 @@ def receive_file(hub: Any, address: HubAddress, name: str, size_bytes: int, file
     of files from a server's ETag.
 
     Args:
-        address: Address with its commit.
         size_bytes: Its size in the repository's list.
         file: Receives it; is empty.
 
@@ -194,10 +187,6 @@ def explained(
     Args:
         statuses: HTTP status -> sentence, for those whose reason is known.
         advice: Function that returns the text for an error of the network.
-
-    Raises:
-        EdgeKitError: of this kind.
-        OSError: of the file system.
     """
     errors, endpoint = hub.errors, hub.constants.ENDPOINT
     try:

@@ -86,12 +86,7 @@ def fetch(address: HubAddress) -> Fetched:
 
 
 def fetch_bundle(address: HubAddress) -> Path:
-    """Fetch a bundle, with its signature if there is one, and return its path in the cache.
-
-    Raises:
-        BundleError: as ``fetch``'s ModelError; the repository has no bundle, or several.
-        UsageError, MissingDependency, OSError: as ``fetch``.
-    """
+    """Fetch a bundle, with its signature if there is one, and return its path in the cache."""
     return _fetch(address, _download_bundle, BundleError).path
 
 
@@ -163,7 +158,6 @@ def _cached(root: Path, place: str, pinned: HubAddress) -> Fetched | None:
 def _download_model(
     hub: Any, address: HubAddress, files: Mapping[str, Listed], folder: Path, update: Any
 ) -> str:
-    """Download the files of a model into a folder. Return the path to open, relative to the folder."""
     names: list[str] = []
 
     def add(*added: str) -> None:
@@ -244,11 +238,7 @@ def _download_bundle(
 
 
 def download_file(hub: Any, address: HubAddress, name: str, listed: Listed, folder: Path) -> None:
-    """Download one file and compare it with the list.
-
-    Raises:
-        ModelError: it is longer or shorter, or has another hash.
-    """
+    """Download one file and compare it with the list."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:

@@ -60,12 +60,10 @@ KINDS = ("Classifier", "Regressor", "RFClassifier", "RFRegressor", "Ranker")
 
 
 def library_of_file(head: bytes) -> Library | None:
-    """Return the library that wrote a file that starts like this."""
     return next((library for library in LIBRARIES if head.startswith(library.head)), None)
 
 
 def library_of(model: object) -> Library | None:
-    """Return the library of a model without scikit-learn's interface."""
     classes = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(model).__mro__}
     return next(
         (entry for entry in LIBRARIES if classes & {(entry.package, name) for name in entry.classes}), None
@@ -79,11 +77,6 @@ def library_of_estimator(model: object) -> Library | None:
 
 
 def load_boosted(path: Path, library: Library) -> Any:
-    """Load the model of a file.
-
-    Raises:
-        MissingDependency: its library is not installed.
-    """
     if find_spec(library.package) is None:
         packages = library.package
         if library.exporter == CONVERTER:
@@ -99,11 +92,7 @@ def load_boosted(path: Path, library: Library) -> Any:
 
 
 def register_converters(model: Any) -> None:
-    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model, and trees as they compare.
-
-    Raises:
-        MissingDependency: onnxmltools is not installed.
-    """
+    """Make skl2onnx convert the estimators of XGBoost and LightGBM in a model, and trees as they compare."""
     from skl2onnx.common._registration import get_converter, register_converter
 
     for alias in _TREES:

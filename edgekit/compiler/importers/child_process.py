@@ -107,7 +107,6 @@ def _load(folder: Path, rows: int, columns: int) -> list[list[Array]]:
 
 
 def answer_parent(request: Mapping[str, Json], folder: str) -> None:
-    """Serve requests as the child."""
     die_with_parent()
     loaded: list[Original] = []
     serve(lambda question, folder: _answer(Path(folder), request, question, loaded), folder)

@@ -98,11 +98,7 @@ def open_source_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     options: ImportOptions | None = None,
 ) -> tuple[ir.Model, Imported | None]:
-    """Open a model of any framework, as ``open_model`` opens an ONNX file.
-
-    Raises:
-        ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
-    """
+    """Open a model of any framework, as ``open_model`` opens an ONNX file."""
     imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
     return open_converted(source, imported, shapes), imported
 
@@ -110,11 +106,6 @@ def open_source_model(
 def open_converted(
     source: Source | str, imported: Imported | None, shapes: Mapping[str, tuple[int, ...]] | None
 ) -> ir.Model:
-    """Open the ONNX model of a source: the converted one, or the file itself.
-
-    Raises:
-        ModelError, UsageError: as ``open_model``.
-    """
     if imported is not None:
         return open_bytes(imported.onnx, imported.name, shapes)
     return open_model(Path(str(as_source(source))), shapes)
@@ -129,7 +120,6 @@ def as_source(model: Source | str) -> Source:
 
 
 def source_name(source: Source) -> str:
-    """Return the file name of a model, or the class of an object."""
     return source.name if isinstance(source, Path) else type(source).__qualname__
 
 
@@ -167,12 +157,7 @@ def importers() -> Mapping[str, Importer]:
 
 
 def find_importer(source: Source) -> str | None:
-    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model.
-
-    Raises:
-        UsageError: an object that is of no framework.
-        ModelError: the file can't be read.
-    """
+    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model."""
     if not isinstance(source, Path):
         name = next((name for name, entry in importers().items() if entry.recognize_object(source)), None)
         if name is None:
@@ -202,7 +187,6 @@ def is_onnx(head: bytes) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    """Return the start of a file, or b"" if there is none: opening it later raises the error."""
     if not path.is_file():
         return b""
     try:

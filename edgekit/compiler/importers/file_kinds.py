@@ -55,11 +55,7 @@ _OF_TENSORS = frozenset({"torch", "collections", "numpy", "_codecs", "builtins",
 
 
 def file_kind(head: bytes, path: Path) -> FileKind:
-    """Return a file's kind, by its content, or by its suffix for a pickle without a marker. Never raises.
-
-    Args:
-        head: The first bytes of the file.
-    """
+    """Return a file's kind, by its content, or by its suffix for a pickle without a marker. Never raises."""
     try:
         status = path.stat()
     except OSError:

@@ -36,7 +36,6 @@ class ColumnTable(NamedTuple):
     unused: frozenset[str]
 
     def note(self) -> str:
-        """Return what the columns of the input are."""
         indices = (
             f"{name} is an index into {', '.join(map(str, values))}"
             for name, values in self.categories.items()
@@ -58,7 +57,6 @@ class ColumnTable(NamedTuple):
         return pandas.DataFrame(columns)
 
     def encoded(self, table: Any) -> Array:
-        """Return a table as rows of numbers, float32[rows, columns]."""
         rows = np.full((len(table), len(self.names)), np.nan, np.float32)
         for number, name in enumerate(self.names):
             values = np.asarray(table[name])
@@ -72,7 +70,6 @@ class ColumnTable(NamedTuple):
         return rows
 
     def example(self) -> Array:
-        """Return rows with valid categories, float32[EXAMPLE_ROWS, columns]."""
         rng = np.random.default_rng(0)
         rows = rng.standard_normal((EXAMPLE_ROWS, len(self.names))).astype(np.float32)
         for number, name in enumerate(self.names):

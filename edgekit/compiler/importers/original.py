@@ -121,11 +121,7 @@ def signature_names(onnx_file: bytes) -> tuple[list[str], list[str]]:
 
 
 def serialized(proto: object) -> bytes:
-    """Return the bytes of an exporter's ``onnx.ModelProto``.
-
-    Raises:
-        ModelError: they are over 2 GB, protobuf's limit.
-    """
+    """Return the bytes of an exporter's ``onnx.ModelProto``."""
     from edgekit.compiler.model.untrusted import (
         MAX_BYTES,  # here: it imports onnx, which a child may not need
     )
@@ -165,9 +161,6 @@ _distributions = functools.cache(packages_distributions)
 def package_version(package: str) -> str:
     """Return the version of a package, also if a distribution of another name installs its module, as
     xgboost-cpu does.
-
-    Raises:
-        PackageNotFoundError: it is not installed.
     """
     try:
         return version(package)

@@ -68,12 +68,6 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the model of a file in the child process.
-
-    Raises:
-        ModelError: it holds no module.
-        MissingDependency: torch is not installed.
-    """
     kind = _kind(path).kind
     if kind in (PT2, TORCHSCRIPT) and not options.trust_pickle:
         os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # no way back to full pickles
@@ -300,11 +294,7 @@ def _arrays(result: Any, outputs: Sequence[str]) -> dict[str, Array]:
 
 
 def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the example inputs as tensors, by position and by name, or zeros of the given shapes.
-
-    Raises:
-        UsageError: neither are given.
-    """
+    """Return the example inputs as tensors, by position and by name, or zeros of the given shapes."""
     torch = _torch()
     example_inputs = options.example_inputs
     if example_inputs is None and options.shapes:

@@ -1,6 +1,14 @@
 """scikit-learn: fitted estimators and pipelines from Python, and trusted pickles (``.pkl``, ``.joblib``), by
 skl2onnx. Checked with scikit-learn 1.9 and skl2onnx 1.20. Boosted trees of other libraries (boosted_trees.py)
 have the same interface, and are steps of the same pipelines.
+
+Two forms that skl2onnx 1.20 writes wrong are repaired.
+
+Isotonic calibration takes the nearest threshold (sklearn-onnx 1151) instead of interpolating:
+
+    y = y[0] + sum of (y[i+1] - y[i]) * clip((x - x[i]) / (x[i+1] - x[i]), 0, 1)
+
+Neighbours weighted by distance have equal weights (sklearn-onnx 611), because distances get a minus sign.
 """
 
 from __future__ import annotations
@@ -28,7 +36,6 @@ from edgekit.compiler.importers.boosted_trees import (
 )
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
-from edgekit.compiler.importers.exporter_repairs import register_interpolation, repair_distances
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
 from edgekit.compiler.importers.named_columns import numeric_model, with_unknown_categories
 from edgekit.compiler.importers.original import (
@@ -79,11 +86,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def _with_example(converted: Converted, source: Any, options: ImportOptions) -> Converted:
-    """Add the user's rows, which are compared instead of random ones.
-
-    Raises:
-        UsageError: the rows are not numbers.
-    """
+    """Add the user's rows, which are compared instead of random ones."""
     rows = options.example_inputs
     if rows is None:
         return converted
@@ -101,12 +104,6 @@ def _with_example(converted: Converted, source: Any, options: ImportOptions) -> 
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the estimator of a file in the child process.
-
-    Raises:
-        ModelError: it holds something else.
-        MissingDependency: scikit-learn is not installed.
-    """
     if library := library_of_file(_head(path)):
         return _original(load_boosted(path, library))
     if find_spec("sklearn") is None:
@@ -230,12 +227,10 @@ def _convert(model: Any, count: int, options: dict[str, bool]) -> Any:
 
 
 def _final(model: Any) -> Any:
-    """Return the last step of a pipeline, which has the classes."""
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
 def _class_names(final: Any) -> list[str]:
-    """Return the class names if they are not integers."""
     classes = getattr(final, "classes_", None)
     if classes is None or isinstance(classes, list) or classes.dtype.kind in "iub":
         return []
@@ -273,3 +268,58 @@ IMPORTER = Importer(
     ("scikit-learn", "skl2onnx", "onnxmltools", *(library.package for library in LIBRARIES)),
     recognize_object,
 )
+
+
+def register_interpolation() -> None:
+    from skl2onnx.operator_converters import calibrated_classifier_cv
+
+    calibrated_classifier_cv._transform_isotonic = _interpolate
+
+
+def interpolation(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Return the starts, inverse lengths and rises of the segments between thresholds, float32."""
+    starts = x.astype(np.float32)
+    # Thresholds that are one float32 are a step of the smallest width.
+    widths = np.maximum(np.diff(starts), np.spacing(np.maximum(np.abs(starts[:-1]), np.float32(1e-6))))
+    return starts[:-1], (1 / widths).astype(np.float32), np.diff(y).astype(np.float32)
+
+
+def _interpolate(scope: Any, container: Any, model: Any, x: str, k: int, dtype: Any, proto_type: int) -> str:
+    """Write the calibration of class ``k``; replaces a function of skl2onnx, whose arguments it has."""
+    calibrator = model.calibrators[k]
+    starts, inverse, rises = interpolation(calibrator.X_thresholds_, calibrator.y_thresholds_)
+    names = [scope.get_unique_variable_name(f"isotonic_{number}") for number in range(10)]
+    arrays = {
+        names[0]: np.array([-1, 1], np.int64), names[1]: starts, names[2]: inverse, names[3]: np.float32(0),
+        names[4]: np.float32(1), names[5]: rises[:, None],
+        names[6]: calibrator.y_thresholds_[:1].astype(np.float32),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        kind = 7 if array.dtype == np.int64 else 1  # of TensorProto
+        container.add_initializer(name, kind, list(np.shape(array)), np.ravel(array).tolist())
+    steps = [
+        ("Reshape", names[0]), ("Sub", names[1]), ("Mul", names[2]), ("Clip", names[3], names[4]),
+        ("MatMul", names[5]), ("Add", names[6]),
+    ]  # fmt: skip
+    for operator, *operands in steps:
+        output = scope.get_unique_variable_name(f"isotonic_{operator}")
+        container.add_node(operator, [x, *operands], [output], name=scope.get_unique_operator_name(operator))
+        x = output
+    return x
+
+
+def repair_distances(proto: Any) -> None:
+    """Remove the minus sign of distances that weight neighbours, in place.
+
+    TopK<largest=0> -> Mul(-1) -> Max(1e-6) -> Reciprocal    =>    TopK<largest=0> -> Max(1e-6) -> Reciprocal
+    """
+    producers = {output: node for node in proto.graph.node for output in node.output}
+    for node in proto.graph.node:
+        product = producers.get(node.input[0]) if node.op_type == "Max" else None
+        nearest = (
+            producers.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
+        )
+        if product is None or nearest is None or nearest.op_type != "TopK":
+            continue
+        if any(attribute.name == "largest" and attribute.i == 0 for attribute in nearest.attribute):
+            node.input[0] = product.input[0]

@@ -37,9 +37,6 @@ def check_thresholds(
     Args:
         onnx_file: The converted model. If its trees do not read its input, nothing is compared.
         compute: Function of the framework: float32[rows, columns], number of outputs -> outputs.
-
-    Raises:
-        ModelError: outputs differ.
     """
     opened = open_bytes(onnx_file, name)
     source = opened.graph.inputs[0].name or ""

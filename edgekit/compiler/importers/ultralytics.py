@@ -46,11 +46,6 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the model of a checkpoint in the child process.
-
-    Raises:
-        MissingDependency: ultralytics is not installed.
-    """
     if find_spec("ultralytics") is None:
         raise MissingDependency("ultralytics", "importing its checkpoints", INSTALL)
     os.environ.update(SETTINGS)

@@ -33,11 +33,6 @@ class Members(NamedTuple):
     by_name: Mapping[str, zipfile.ZipInfo]
 
     def read(self, name: str) -> bytes:
-        """Return a member's content.
-
-        Raises:
-            ModelError: it is missing, too large or damaged.
-        """
         member = self._member(name)
         if member.file_size > TEXT_LIMIT_BYTES:
             raise ModelError(
@@ -56,9 +51,6 @@ class Members(NamedTuple):
         Args:
             members: Name of each member to write -> its new content. None means its old one.
             folder: Folder of the members in the new archive.
-
-        Raises:
-            ModelError: one is missing.
         """
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as copied:
             for name, content in members.items():

@@ -181,7 +181,6 @@ def _input(model: ir.Model, name: str) -> ir.Value:
 
 
 def _without_transpose(value: ir.Value, image: ImageInput) -> ImageInput:
-    """Remove the Transpose to channels first at the start of a model whose input has channels last."""
     uses = list(value.uses())
     if image.layout != "NHWC" or not uses:
         return image

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 from onnx import defs
 
-from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.model.rewriting import array_of, node_name
+from edgekit.diagnostics import Finding
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
@@ -85,7 +86,6 @@ class _Types:
 
 
 def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
-    """Replace a graph output by its float32 form, which takes its name. Leave other values unchanged."""
     for index, output in enumerate(model.graph.outputs):
         if output is value:
             name = value.name
@@ -93,3 +93,19 @@ def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
             float_output = types.form(value, FLOAT)
             float_output.name = name
             model.graph.outputs[index] = float_output
+
+
+COMPUTED_NARROWER = "EK1108"
+
+
+def narrowed_floats(model: ir.Model, target: str) -> list[Finding]:
+    """Return a warning that names the first float64 input or node and counts the others, if there is one."""
+    wide = [(str(value.name), "") for value in model.graph.inputs if value.dtype == ir.DataType.DOUBLE]
+    for node in model.graph:
+        if any(value.dtype == ir.DataType.DOUBLE for value in node.outputs):
+            wide.append((node_name(node), node.op_type))
+    if not wide:
+        return []
+    more = f"; so are {len(wide) - 1} more" if len(wide) > 1 else ""
+    reason = f"it is float64, but computed in float32{more}"
+    return [Finding(COMPUTED_NARROWER, "warning", target, *wide[0], reason, "export the model in float32")]

@@ -120,11 +120,7 @@ def refuse_repeats(indices: Array | None, reduction: str) -> None:
 def one_hot_arguments(
     indices_shape: Sequence[int], depth: NodeInput, values: NodeInput, axis: int
 ) -> OneHotArguments:
-    """Decode a OneHot.
-
-    Raises:
-        Inexpressible: the model computes depth or values.
-    """
+    """Decode a OneHot."""
     if depth.const is None or values.const is None:
         raise Inexpressible("the model computes its depth or values; they must be constant")
     size, rank = constant_scalar(depth, "depth"), len(indices_shape)
@@ -135,11 +131,7 @@ def one_hot_arguments(
 
 
 def trilu_mask(data_shape: Sequence[int], k: NodeInput | None, upper: int) -> Array:
-    """Return the mask of elements that Trilu keeps, bool [rows, columns]: the last two axes of the data.
-
-    Raises:
-        Inexpressible: the model computes k.
-    """
+    """Return the mask of elements that Trilu keeps, bool [rows, columns]: the last two axes of the data."""
     rows, columns = data_shape[-2:]
     shift = 0 if k is None else constant_scalar(k, "k")
     shift = max(-rows - 1, min(shift - 1 if upper else shift, columns))  # numpy takes none of 2^63
@@ -168,11 +160,7 @@ def slice_ranges(
     axes: NodeInput | None = None,
     steps: NodeInput | None = None,
 ) -> SliceRanges:
-    """Decode a Slice. Arguments are the node's inputs.
-
-    Raises:
-        Inexpressible: the model computes one of them.
-    """
+    """Decode a Slice. Arguments are the node's inputs."""
     rank = len(data_shape)
     first = constant_ints(starts, "starts")
     last = constant_ints(ends, "ends")
@@ -211,9 +199,6 @@ def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -
 
     Returns:
         None if nothing is reduced: each element is a reduction of its own.
-
-    Raises:
-        Inexpressible: the model computes the axes.
     """
     raw_axes = constant_ints(axes, "axes") if axes is not None else ()
     if not raw_axes:

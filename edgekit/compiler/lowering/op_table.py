@@ -57,7 +57,6 @@ class LoweredNode:
     node: ir.Node | None = None
 
     def out_shape(self, index: int = 0) -> tuple[int, ...]:
-        """Return the static shape of an output of the node being lowered."""
         assert self.node is not None
         shape = static_dims(self.node.outputs[index])
         if shape is None:
@@ -65,7 +64,6 @@ class LoweredNode:
         return shape
 
     def wants_output(self, index: int) -> bool:
-        """Return whether anything reads an output of the node being lowered."""
         assert self.node is not None
         if index >= len(self.node.outputs):
             return False

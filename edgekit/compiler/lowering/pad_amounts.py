@@ -26,12 +26,10 @@ class PadAmounts(NamedTuple):
 
     @property
     def adds(self) -> bool:
-        """Return whether any element is added."""
         return any(before or after for before, after in self.added)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
-        """Return the shape of the result."""
         return tuple(n + before + after for n, (before, after) in zip(self.shape, self.added, strict=True))
 
 

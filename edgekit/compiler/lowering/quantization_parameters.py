@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.lowering.index_arguments import NodeInput
 from edgekit.diagnostics import Inexpressible
@@ -35,11 +36,6 @@ class QuantizationParameters(NamedTuple):
 
 
 def quantization_parameters(scale: NodeInput, zero_point: NodeInput | None) -> QuantizationParameters:
-    """Decode the parameters of a node; an omitted zero point is 0.
-
-    Raises:
-        Inexpressible: the model computes them.
-    """
     if scale.const is None or (zero_point is not None and zero_point.const is None):
         raise Inexpressible("the model computes its scale or zero point; they must be constant")
     factor = np.asarray(scale.const, np.float32)
@@ -56,3 +52,35 @@ def _broadcast(parameters: Array, shape: Sequence[int], axis: int, block_size: i
     if block_size:
         return np.take(np.repeat(parameters, block_size, axis), np.arange(shape[axis]), axis)
     return parameters.reshape(tuple(-1 if a == axis else 1 for a in range(rank)))
+
+
+def unsupported_type(subject: str, engine: str) -> Inexpressible:
+    """Return the error of an element type, e.g. of ``x is complex64``."""
+    return Inexpressible(
+        f"{subject}, which {engine} does not support", "export the model in float32", "EK1004"
+    )
+
+
+def stored_type(value: ir.Value, stored: Mapping[ir.DataType, str], engine: str) -> str:
+    """Return the element type in which an ONNX value is stored.
+
+    Args:
+        stored: ONNX element type -> its type in the format, a numpy name.
+    """
+    if value.dtype is None or value.dtype not in stored:
+        dtype = "unknown" if value.dtype is None else value.dtype.name
+        raise unsupported_type(f"{value.name} is {dtype}", engine)
+    return stored[value.dtype]
+
+
+def check_integers(array: Array, dtype: str, engine: str) -> None:
+    """Check that numbers fit an integer type.
+
+    Raises:
+        Inexpressible: one does not.
+    """
+    limits = np.iinfo(np.dtype(dtype))
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise Inexpressible(
+            f"a constant contains {array.min()} to {array.max()}, beyond {engine}'s {dtype}", code="EK1004"
+        )

@@ -35,7 +35,6 @@ class Resizing(NamedTuple):
 
     @property
     def changed(self) -> list[int]:
-        """Return the axes that the node resizes."""
         return [axis for axis, line in enumerate(self.lines) if not line.is_identity]
 
     @property

@@ -41,7 +41,6 @@ def infer_contributed(node: ir.Node, opsets: Mapping[str, int], arrays: Sequence
     of TensorRT is known.
 
     Args:
-        opsets: Opset of each domain of the model.
         arrays: Its inputs that are constant; None for others.
     """
     infer_plugin(node)

@@ -59,11 +59,7 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
-    """Read a JSON object of a model's folder; {} if it is absent and not needed.
-
-    Raises:
-        ModelError: it is damaged, or absent and needed.
-    """
+    """Read a JSON object of a model's folder; {} if it is absent and not needed."""
     if not needed and not path.exists():
         return {}
     try:
@@ -76,11 +72,6 @@ def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
 
 
 def read_part(path: Path, limit_bytes: int) -> bytes:
-    """Read a file of a model's folder.
-
-    Raises:
-        ModelError: it is absent, too large, or cannot be read.
-    """
     try:
         return read_plain(followed(path), limit_bytes, follow_links=False)
     except FileNotFoundError:

@@ -83,7 +83,6 @@ def _range(value: ir.Value) -> InputRange | None:
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[_AffineValue, ir.Node, int]]:
-    """Yield each use of the input: the transformed value, the node, and the index of the node's input."""
     waiting, visited, steps = [_AffineValue(value)], set(), 0
     while waiting:
         line = waiting.pop()

@@ -57,7 +57,6 @@ def length(node: ir.Node, name: str) -> int:
 
 
 def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
-    """Return the element type of a classifier's labels, and their number."""
     for name, dtype in (
         ("classlabels_strings", STRING),
         ("classlabels_ints", INT64),
@@ -69,7 +68,6 @@ def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
 
 
 def _rows(dims: Dims) -> Dims:
-    """Return the leading dimension; a vector counts as one row."""
     return (1,) if len(dims) == 1 else dims[:1]
 
 

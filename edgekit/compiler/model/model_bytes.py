@@ -14,11 +14,7 @@ from edgekit.system.regular_file import followed, sha256_of
 
 
 def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
-    """Compute the sha256 (hexadecimal) of the model's bytes and its external data files.
-
-    Raises:
-        ModelError: a file has changed since its stamp was taken.
-    """
+    """Compute the sha256 (hexadecimal) of the model's bytes and its external data files."""
     digest = hashlib.sha256(data)
     for name, stamp in stamps.items():
         digest.update(read_external_file(folder, name, 0, None))
@@ -47,11 +43,7 @@ def file_stamp(folder: Path, name: str) -> object:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read the content of a model's file.
-
-    Raises:
-        ModelError: it is not a file, is over 2 GB, or can't be read.
-    """
+    """Read the content of a model's file."""
     try:
         if not path.is_file():
             raise ModelError(f"{path}: {_why_no_file(path)}")

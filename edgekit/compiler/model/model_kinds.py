@@ -36,13 +36,11 @@ class ModelKind:
     encoder_decoders: tuple[str, ...] = ()
 
     def build(self, *arguments: Any) -> Any:
-        """Build a bundle; the builder has the arguments and the errors."""
         module, _, function = self.builder.partition(":")
         return getattr(import_module(module), function)(*arguments)  # here: it needs 10 MB
 
 
 def model_kinds() -> Sequence[ModelKind]:
-    """Return all kinds."""
     return cast("Sequence[ModelKind]", import_module(MODULE).KINDS)
 
 

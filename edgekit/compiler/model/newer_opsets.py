@@ -47,9 +47,6 @@ def newest_known() -> int:
 def read_as_known(proto: onnx.ModelProto, version: int) -> str:
     """Relabel a model of an opset newer than EdgeKit knows, in place. Return the assumption, as text.
 
-    Args:
-        proto: Checked model.
-
     Raises:
         ModelError: an op, an attribute or a number of inputs that the newest known opset does not have.
     """
@@ -127,7 +124,6 @@ def is_same_form(node: ir.Node, opset: int, version: int) -> bool:
 
 
 def is_float_mod(node: ir.Node) -> bool:
-    """Return whether the node is the remainder of floats with the divisor's sign, defined since opset 28."""
     kind = node.inputs[0].dtype if node.op_type == "Mod" and node.inputs[0] is not None else None
     return kind is not None and kind.is_floating_point() and not int_of(node, "fmod", 0)
 

@@ -56,7 +56,6 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
 
     Args:
         node: Node whose inputs have their types and, as far as known, their shapes.
-        schema: The op's ``onnx.defs.OpSchema``.
     """
     inputs, outputs = len(node.inputs), len(node.outputs)
     if not schema.min_input <= inputs <= schema.max_input:
@@ -233,7 +232,6 @@ def _transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
-    """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         new_size, old_size = math.prod(target), math.prod(source)
         return f"reshapes {times(source)} ({old_size} elements) to {times(target)} ({new_size} elements)"

@@ -33,7 +33,6 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
     Args:
         node: The node; only its op, attributes and number of outputs matter.
         inputs: Its inputs in order; None for omitted optional inputs.
-        opset: The opset that the node is written in.
     """
     names = ["" if array is None else f"i{k}" for k, array in enumerate(inputs)]
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}

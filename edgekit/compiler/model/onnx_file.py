@@ -79,9 +79,6 @@ def open_bytes(
 
     Args:
         folder: Folder of its external data. None means that external data is not allowed.
-
-    Raises:
-        ModelError, UsageError: as there.
     """
     proto = _parsed(name, data)
     try:
@@ -129,11 +126,7 @@ def assumed_shapes(model: ir.Model) -> str:
 
 
 def save_model(model: ir.Model) -> bytes:
-    """Serialize the model as one ONNX file with embedded weights. The same model gives the same bytes.
-
-    Raises:
-        ModelError: it is over 2 GB, protobuf's limit.
-    """
+    """Serialize the model as one ONNX file with embedded weights. The same model gives the same bytes."""
     total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     if total > MAX_BYTES:
         raise ModelError(
@@ -144,7 +137,6 @@ def save_model(model: ir.Model) -> bytes:
 
 
 def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return the model's inputs, without weights, and its outputs, in their order."""
     return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
 
 
@@ -309,7 +301,6 @@ def _infer(model: ir.Model, assumed: str) -> None:
 def _tried_shapes(
     proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
 ) -> Attempt:
-    """Try these shapes. Inputs that are not in ``shapes`` are static already."""
     model = _deserialize(proto)
     _repair(model)
     for value, fixed in zip(model.graph.inputs, inputs, strict=True):
@@ -371,7 +362,6 @@ def _varying_sizes(node: ir.Node) -> str:
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:
-    """Return the first node with unknown output shape whose input shapes are known."""
     node = value.producer()
     while node is not None:
         unknown_input = next(

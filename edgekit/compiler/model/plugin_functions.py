@@ -21,7 +21,6 @@ DOMAIN = "edgekit.plugins"
 
 
 def infer_plugin(node: ir.Node) -> None:
-    """Set type and shape of the plugin's outputs, in place, if it is known with these inputs."""
     sizes = _sizes(node)
     if sizes is None:
         return

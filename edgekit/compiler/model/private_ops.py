@@ -24,14 +24,12 @@ DEFINED = ("", "ai.onnx", "ai.onnx.ml")
 
 
 def is_plugin(node: ir.Node) -> bool:
-    """Return whether the node is a plugin of TensorRT."""
     return is_private(node) and (
         node.domain.startswith("TRT") or node.op_type.endswith("_TRT") or node.op_type in PLUGINS
     )
 
 
 def is_private(node: ir.Node) -> bool:
-    """Return whether ONNX does not define the node's op, in any opset."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return node.domain not in DEFINED or not onnx.defs.has(node.op_type, domain)
 

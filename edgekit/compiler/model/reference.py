@@ -102,9 +102,6 @@ def onnx_values(
         model: With static shapes.
         run: Runs a serialized model, all of whose float values are outputs, on the feeds. None means ONNX
             Runtime's CPU provider, without graph optimizations.
-
-    Raises:
-        EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
     """
     producers = {
         str(output.name): node
@@ -123,7 +120,6 @@ def onnx_values(
 
 
 def reference_version() -> str:
-    """Return the name and version of the reference's engine."""
     return f"ONNX Runtime {onnxruntime().__version__}"
 
 
@@ -144,11 +140,7 @@ def _check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> No
 
 
 def serialized(model: ir.Model, intermediate: Sequence[str]) -> bytes:
-    """Return a model, whose ``intermediate`` values are outputs too, as the bytes of a file.
-
-    Raises:
-        ModelError: no node computes one of them.
-    """
+    """Return a model, whose ``intermediate`` values are outputs too, as the bytes of a file."""
     branches = any(node.op_type == "If" for node in model.graph.all_nodes())
     if not intermediate and not branches:
         return save_model(model)

@@ -32,9 +32,6 @@ def resize_lines(
         transformation: coordinate_transformation_mode.
         policy: keep_aspect_ratio_policy.
         roi: The node's input, or None; read by tf_crop_and_resize.
-
-    Raises:
-        Inexpressible: the transformation is unknown.
     """
     factors = [n / m for n, m in zip(after, before, strict=True)]
     if sizes is not None and sizes.size and policy != "stretch":

@@ -87,7 +87,6 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
 
 def known_array(value: ir.Value | None, constants: dict[ir.Value, Array]) -> Array | None:
-    """Return a value's constant, an initializer or computed, or None."""
     if value is None:
         return None
     if value in constants:
@@ -98,7 +97,6 @@ def known_array(value: ir.Value | None, constants: dict[ir.Value, Array]) -> Arr
 
 
 def _without_elements(value: ir.Value) -> Array | None:
-    """Return the empty array of a value without elements, which is constant; else None."""
     dims = static_dims(value)
     if dims is None or 0 not in dims or value.dtype in (None, ir.DataType.STRING):
         return None
@@ -365,7 +363,6 @@ def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
 
 
 def _source(value: ir.Value | None, walk: _Walk) -> ir.Value | None:
-    """Return the source of an Identity, or the value itself."""
     return value if value is None else walk.sources.get(value, value)
 
 

@@ -15,7 +15,6 @@ from edgekit.system.size_range import as_range, listed
 
 
 def largest_shapes(shapes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the largest of the shapes that an input has several of; errors as :func:`further_shapes`."""
     return _in_parallel(shapes)[-1]
 
 
@@ -69,7 +68,6 @@ def range_of(shapes: Mapping[str, Any]) -> range | None:
 
 
 def at_size(shapes: Mapping[str, Any], size: int) -> dict[str, tuple[int, ...]]:
-    """Return shapes with a range at one of its sizes."""
     return {
         name: tuple(size if isinstance(number, str) else number for number in shape)
         for name, shape in shapes.items()

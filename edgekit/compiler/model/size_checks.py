@@ -21,28 +21,23 @@ Arrays: TypeAlias = "Sequence[Array | None]"
 
 
 def input_dims(node: ir.Node, index: int) -> Dims | None:
-    """Return the static shape of an input, or None."""
     return static_dims(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def array_at(arrays: Arrays, index: int) -> Array | None:
-    """Return the constant array of an input, or None."""
     return arrays[index] if index < len(arrays) else None
 
 
 def input_name(node: ir.Node, index: int) -> str:
-    """Return the name of an input in parentheses, or ""."""
     value = node.inputs[index]
     return f"({value.name})" if value is not None else ""
 
 
 def integers(array: Array | None) -> list[int] | None:
-    """Return the values of an array of integers, or None."""
     return None if array is None or array.dtype.kind not in "iu" else [int(i) for i in array.reshape(-1)]
 
 
 def shortened(text: str) -> str:
-    """Shorten a text to 60 characters."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -95,7 +90,6 @@ def _limit_transposed(node: ir.Node) -> None:
 
 
 def size_complaint(node: ir.Node) -> str | None:
-    """Return the reason why an output of the node is too large (dimensions or bytes), or None."""
     for output in node.outputs:
         if output.shape is None:
             continue
@@ -113,7 +107,6 @@ def size_complaint(node: ir.Node) -> str | None:
 
 
 def _bits(value: ir.Value) -> int:
-    """Return the bits of one element; 8 if the type is unknown or has no fixed size."""
     return 8 if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.bitwidth
 
 

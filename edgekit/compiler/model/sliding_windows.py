@@ -113,11 +113,7 @@ def conv_window(
     auto_pad: str,
     pads: Sequence[int] | None,
 ) -> Window:
-    """Return the window of an ONNX Conv; ``weights`` are the spatial sizes of its weights.
-
-    Raises:
-        Inexpressible: ``window`` raises it, or kernel_shape does not match the weights.
-    """
+    """Return the window of an ONNX Conv; ``weights`` are the spatial sizes of its weights."""
     if kernel_shape is not None and tuple(kernel_shape) != tuple(weights):
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} does not match its weights {tuple(weights)}")
     return window(size, out, weights, strides, dilations, auto_pad, pads)

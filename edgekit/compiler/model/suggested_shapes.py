@@ -74,7 +74,6 @@ class SuggestedShapes(NamedTuple):
 
     @property
     def option(self) -> str:
-        """Return the option to paste."""
         return " ".join(shape_option(name, shape) for name, shape in self.shapes.items())
 
     def __str__(self) -> str:
@@ -155,8 +154,6 @@ class _Search:
         return any(max(dims) > max(self.chosen[group]) for dims in pictures)
 
     def _improved(self, group: DimensionGroup, best: Attempt) -> Attempt:
-        """Choose a group's size; return the attempt with it. Sizes that get further in the graph are
-        better."""
         tried = {self.chosen[group]}
         refused = best.outputs is None
         needed = dict.fromkeys(_needed(self.chosen[group], best.ratio))
@@ -288,7 +285,6 @@ def _groups(
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:
-    """Format ``dimensions 2 and 3 of images``, for all inputs that share the dimension."""
     axes: dict[str, list[int]] = {}
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)

@@ -69,13 +69,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     """Decode the trees of a node.
 
     Args:
-        node: A tree ensemble of ai.onnx.ml 1 to 4.
         kind: Prefix of the leaves' attributes: ``class`` or ``target``.
-        outputs: Number of classes or targets.
-        features: Columns of the input.
-
-    Raises:
-        MalformedTrees: with the reason.
     """
     tree_ids, node_ids = _ints(node, "nodes_treeids"), _ints(node, "nodes_nodeids")
     count = len(node_ids)
@@ -136,9 +130,6 @@ def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemb
     A test for membership of a set becomes a chain of comparisons:
 
         x in {a, b} ? yes : no    =>    x == a ? yes : (x == b ? yes : no)
-
-    Raises:
-        MalformedTrees: with the reason.
     """
     columns, roots = _ints(node, "nodes_featureids"), _ints(node, "tree_roots")
     modes, splits = _tensor(node, "nodes_modes").astype(np.int64), _tensor(node, "nodes_splits")

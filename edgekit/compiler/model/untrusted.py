@@ -115,7 +115,6 @@ def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
 
 
 def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs in the attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -142,7 +141,6 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
 
 
 def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -> int:
-    """Check one tensor; returns the number of bytes of external data loaded."""
     label = f"weight {tensor.name}" if tensor.name else "a constant"
     dims = list(tensor.dims)
     if len(dims) > MAX_RANK or any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
@@ -196,13 +194,11 @@ def owners_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.Functio
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
-    """Return the names of the model's external data files, sorted."""
     entries = (e for owner in owners_of(proto) for tensor in _tensors(owner) for e in tensor.external_data)
     return sorted({entry.value for entry in entries if entry.key == "location"}, key=str)
 
 
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
-    """Read external data from a plain file in the model's folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:

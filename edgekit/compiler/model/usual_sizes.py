@@ -126,12 +126,7 @@ def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[
 
 
 def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.Value]) -> UsualSizes:
-    """Return the sizes to try of a dimension that is not a side of an image.
-
-    Args:
-        dimension: Its dimension, not the batch.
-        inputs: All inputs with dynamic dimensions.
-    """
+    """Return the sizes to try of a dimension that is not a side of an image."""
     dims, axis = list(value.shape or ()), dimension.axis
     name = f"{value.name} {dimension.symbol}"
     state = initial_state(value) if len(dims) == 3 else None

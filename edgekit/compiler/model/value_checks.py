@@ -58,7 +58,6 @@ def _scales(*indices: int) -> Callable[[ir.Node, Arrays], str | None]:
 
 
 def _blocks(node: ir.Node) -> str | None:
-    """Check that the scale of Q/DQ is per tensor, per axis, or blocked along an axis (since opset 21)."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return None
     block, x, scale = int_of(node, "block_size", 0), input_dims(node, 0), input_dims(node, 1)
@@ -138,7 +137,6 @@ def _on_leading_axes(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _dft(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
-    """Check a DFT. Before opset 20 the axis is an attribute, 1 by default."""
     signal = input_dims(node, 0)
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype not in (None, ir.DataType.FLOAT, ir.DataType.DOUBLE):

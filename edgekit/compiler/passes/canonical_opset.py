@@ -220,7 +220,6 @@ def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
 
 
 def _softmax(model: ir.Model, node: ir.Node) -> str | None:
-    """Upgrade Softmax: before opset 13 it was over all axes from ``axis`` on together."""
     dims = dims_of(node.inputs[0])
     if dims is None:
         return "its input has no static shape, which its form before opset 13 needs"
@@ -287,7 +286,6 @@ def _grid_sample(model: ir.Model, node: ir.Node) -> None:
 
 
 def _group_norm(model: ir.Model, node: ir.Node) -> str | None:
-    """Upgrade GroupNormalization: opset 18 scaled each group, opset 21 each channel."""
     dims, groups = dims_of(node.inputs[0]), int_of(node, "num_groups", 1)
     for index, name in ((1, "scale"), (2, "bias")):
         array = constant_of(node.inputs[index])

@@ -176,7 +176,6 @@ def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
 
 
 def _call(node: ir.Node, schema: onnx.defs.OpSchema | None, domain: str) -> onnx.NodeProto:
-    """Return the node with generic names and all attributes, without unused outputs."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
     proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
     read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
@@ -241,7 +240,6 @@ def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> i
 
 
 def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
-    """Replace inputs of ``small`` by the weights that the node reads, and return ``small``."""
     graph = small.graph
     for value in list(graph.inputs):
         source = node.inputs[int(str(value.name)[1:])]

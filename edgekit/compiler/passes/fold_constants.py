@@ -91,7 +91,6 @@ def _lift(model: ir.Model, graph: ir.Graph, node: ir.Node, tensor: ir.TensorProt
 def _constant_output(
     model: ir.Model, graph: ir.Graph, node: ir.Node, output: ir.Value, tensor: ir.TensorProtocol
 ) -> None:
-    """Replace a constant graph output by a weight and an Identity that outputs it."""
     value = ir.Value(
         name=free_name(model, f"{output.name}/value"),
         type=ir.TensorType(tensor.dtype),
@@ -108,7 +107,6 @@ def _constant_output(
 
 
 def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol) -> ir.Value | None:
-    """Replace a value by a new weight and return it; None if nothing reads it."""
     if not output.uses():
         return None
     weight = ir.Value(

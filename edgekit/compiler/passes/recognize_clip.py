@@ -54,7 +54,6 @@ def _is_relu_spelled_out(node: ir.Node) -> bool:
 
 
 def _bounds(node: ir.Node) -> Bounds | None:
-    """Return (x, low, high) of a node that bounds x by constants of floating type."""
     source = node.inputs[0]
     if node.op_type in ("Max", "Min") and len(node.inputs) != 2:
         return None

@@ -50,7 +50,6 @@ def recognize_sigmoid(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:
-    """Return x if the value is ``1 + Exp(-x)``, read by ``user`` alone or by a chain that ends there."""
     add = value.producer()
     terms = sum_with_scalar(add)
     if add is None or terms is None or not close_to(terms[1], 1) or len(list(value.uses())) != 1:

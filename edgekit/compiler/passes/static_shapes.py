@@ -11,11 +11,7 @@ from edgekit.compiler.model.shape_inference import infer_shapes
 
 
 def static_shapes(model: ir.Model) -> bool:
-    """Infer all shapes. True if any changed.
-
-    Raises:
-        ModelError: a node is invalid for its inputs.
-    """
+    """Infer all shapes. True if any changed."""
     before = _shapes(model)
     infer_shapes(model)
     return _shapes(model) != before

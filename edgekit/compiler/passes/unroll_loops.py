@@ -181,7 +181,6 @@ def _put(model: ir.Model, node: ir.Node, new: ir.Node, name: str) -> ir.Value:
 
 
 def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, axis: int) -> ir.Value:
-    """Return the element at an index along an axis, without the axis."""
     assert value is not None
     name = f"{node.name}/{value.name}/{index}"
     index_value = add_constant(model, np.array(index, np.int64), f"{name}/at")

@@ -47,7 +47,6 @@ def write_out_pad(model: ir.Model, predicate: Callable[[ir.Node], bool]) -> bool
 
 
 def _positions(size: int, before: int, after: int) -> Array:
-    """Return the input index of each output element with wrap-around."""
     return np.arange(-before, size + after)
 
 

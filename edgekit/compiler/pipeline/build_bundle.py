@@ -78,7 +78,6 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
 
 
 def _check_options(request: BuildRequest, kind: ModelKind | None) -> None:
-    """Check that all given options apply to the model. ``kind`` None means a graph."""
     if kind is None and (names := request.inapplicable(None)):
         raise UsageError(f"{names[0]} applies to language models only; leave it out")
     if kind is not None and (names := request.inapplicable(kind.options)):

@@ -29,7 +29,6 @@ class BuildJob:
     """Build job: the model, the targets and the options, fixed once the model is open.
 
     Attributes:
-        name: File name of the model.
         source: The model as opened; with ``image``, the card's preparation precedes it.
         nodes: Number of nodes of the model as opened.
         imported: The conversion to ONNX; None if the model was ONNX.
@@ -38,9 +37,6 @@ class BuildJob:
         card: Card that describes the inputs and outputs, or None.
         image: Image input of the user's card, if artifacts take bytes instead; else None.
         layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
-        targets: The targets to build for.
-        request: Arguments of the build.
-        options: The options for precision.
         precisions: Precisions to compile for every target before quantization, the parent first.
         int8_profiles: Names of the profiles that int8 is searched for.
         no_int8: Reason that int8 is not searched for the other targets, or "".

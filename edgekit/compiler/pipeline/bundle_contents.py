@@ -124,7 +124,6 @@ def manifest_of(
 
 
 def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
-    """Describe the user's model, and how it was converted to ONNX if it was not ONNX."""
     imported = job.imported
     source: dict[str, Json] = {
         "file": job.name,

@@ -40,7 +40,6 @@ class Deferral:
 
     Attributes:
         small, large: Names of the variants.
-        threshold: The threshold and its bound.
         small_ms, large_ms: Median time of a run of each, measured in turns.
         bundle: With the variant ``deferral``; None where it is not ``worthwhile``.
     """

@@ -94,7 +94,6 @@ def deferral_bundle(
 
 
 def _both(texts: Iterable[str]) -> str:
-    """Return ``A and B``, or ``A`` if they are equal."""
     return " and ".join(dict.fromkeys(texts))
 
 
@@ -128,7 +127,6 @@ def _brought(
 def _answers(
     small: DeferralPart, large: DeferralPart, card: Card, threshold: float
 ) -> list[Mapping[str, Array]]:
-    """Compute the outputs of both together for the golden vectors."""
     assert card.task is not None
     task, outputs = card.task, []
     for small_outputs, other in zip(small.golden, large.golden, strict=True):

@@ -14,10 +14,9 @@ from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitt
 from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_length import checked_end
 from edgekit.compiler.compress.training_samples import hold_out
-from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score, source_evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample, load_samples
-from edgekit.compiler.evaluate.source_evaluator import source_evaluator
 from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
 from edgekit.compiler.model.onnx_file import save_model, signature

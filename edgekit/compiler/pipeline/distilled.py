@@ -47,7 +47,6 @@ class Distillation:
         card: Card that describes its inputs, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        length: Length of the training of each model.
     """
 
     teacher: ir.Model
@@ -92,12 +91,7 @@ class Distillation:
 
 
 def refuse_what_cannot_be_trained(options: BuildOptions, model: ir.Model) -> None:
-    """Check that the canonical model can be trained, if the options ask for it.
-
-    Raises:
-        MissingDependency: PyTorch is not installed.
-        UnsupportedError: it has operators that cannot be trained; the message names all.
-    """
+    """Check that the canonical model can be trained, if the options ask for it."""
     if options.distil is not None:
         need_torch("--distil")
         from edgekit.compiler.compress.torch.onnx_module import OnnxModule
@@ -132,11 +126,7 @@ def distillation(
 
 
 def split_for_training(samples: Samples) -> TrainingParts:
-    """Hold samples out for choosing and testing, and train on all others.
-
-    Raises:
-        SampleError: there are too few samples.
-    """
+    """Hold samples out for choosing and testing, and train on all others."""
     parts = hold_out(samples.arrays, samples.origin, TESTED)
     calibration, validation = (
         subset(part, spread(range(len(part)), limit))

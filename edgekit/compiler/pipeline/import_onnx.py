@@ -26,10 +26,6 @@ class ImportedModel:
 
     Attributes:
         imported: The ONNX file, and where it came from.
-        inputs: Inputs of the ONNX model.
-        outputs: Outputs of the ONNX model.
-        nodes: Number of its nodes.
-        opset: Its opset.
         compared: Comparison of its outputs with the original's, on random inputs.
     """
 
@@ -41,11 +37,7 @@ class ImportedModel:
     compared: ImportCheck
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file, whole or not at all.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write the ONNX file, whole or not at all."""
         write_atomically(Path(path), [self.imported.onnx])
 
     def as_json(self) -> dict[str, Json]:

@@ -45,11 +45,7 @@ class LabelMatcher:
     card: Card
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file atomically.
-
-        Raises:
-            OSError: the file can't be written.
-        """
+        """Write the ONNX file atomically."""
         write_atomically(Path(path), [self.onnx])
 
 

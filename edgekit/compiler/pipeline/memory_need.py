@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.quantize.observe.calibrate import PASS_BYTES
@@ -62,14 +62,7 @@ class ModelBytes:
 
 
 def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets: int) -> int:
-    """Estimate the bytes that a build needs beyond what the model's file needs.
-
-    Args:
-        source: The model as opened.
-        canonical: After the passes.
-        samples: Number of samples that are used.
-        targets: Targets to build for.
-    """
+    """Estimate the bytes that a build needs beyond what the model's file needs."""
     return (
         PASS_COPIES * min(canonical.values, PASS_BYTES + canonical.live)
         + (ENGINE_COPIES * targets + ROUNDED_SAMPLES) * canonical.live
@@ -80,14 +73,7 @@ def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets
 
 
 def seconds_need(model: ir.Model, sizes: ModelBytes, samples: int, targets: int) -> float:
-    """Return the time in seconds that a build needs beyond what the model's file needs.
-
-    Args:
-        model: The model after the passes.
-        sizes: Its sizes.
-        samples: Number of samples that are used.
-        targets: Number of targets that it is built for.
-    """
+    """Return the time in seconds that a build needs beyond what the model's file needs."""
     operations = multiplications(model) + OPERATIONS_A_VALUE * sizes.values // 4
     return SECONDS_A_BILLION * operations / 1e9 * samples * (targets + 1)
 

@@ -21,7 +21,6 @@ class Further:
     """A model at a further shape.
 
     Attributes:
-        signature: Its inputs and outputs.
         source: The model as it was opened.
         canonical: The same after the passes.
     """

@@ -19,12 +19,7 @@ from edgekit.tensor_spec import Array, Json, Signature
 
 
 class ShapesCompiler:
-    """A target's compiler that compiles at each shape.
-
-    Args:
-        compiler: The target's own.
-        shapes: The model.
-    """
+    """A target's compiler that compiles at each shape."""
 
     def __init__(self, compiler: Compiler, shapes: Shapes) -> None:
         info = compiler.TARGET

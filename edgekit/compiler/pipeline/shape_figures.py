@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 from edgekit.bundle.evidence import ShapeFigures
-from edgekit.compiler.evaluate.accuracy_elsewhere import limit_elsewhere_db, lowest_snr_db
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.timing import Timed, confirmed_turns, opened, timing_summary, turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.evaluate.verify_bundle import limit_elsewhere_db, lowest_snr_db
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.shape_compilers import RangeCompiler
 from edgekit.compiler.pipeline.shapes import labels
@@ -155,7 +155,6 @@ def _reject_inaccurate(
 
 
 def _snr(figures: ShapeFigures) -> float:
-    """Return the SNR in dB; infinite if the outputs equal the reference's."""
     if figures.get("unequal"):
         return -math.inf
     return math.inf if figures["snr_db"] is None else figures["snr_db"]

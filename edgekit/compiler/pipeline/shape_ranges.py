@@ -32,12 +32,10 @@ def proof_sizes(sizes: range) -> list[int]:
 
 
 def sized(shapes: Mapping[str, Any], size: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes with a range, at a size."""
     return at_size({name: shape for name, shape in shapes.items() if is_several(shape)}, size)
 
 
 def text_parts(card: Card | None) -> list[TextInput]:
-    """Return the parts of a card's text."""
     return [entry for entry in card.inputs.values() if isinstance(entry, TextInput)] if card else []
 
 
@@ -62,10 +60,6 @@ def refuse_without_range(targets: Sequence[BuildTarget], shapes: Mapping[str, An
 
 def range_through(sizes: range, signatures: Mapping[int, Signature]) -> ShapeRange:
     """Return the range on which a model's inputs and outputs lie.
-
-    Args:
-        sizes: The sizes.
-        signatures: Inputs and outputs by size, with the largest.
 
     Raises:
         UsageError: a dimension of one does not follow from the size.

@@ -101,7 +101,6 @@ def _opened(
     model: Source, fixed: Mapping[str, tuple[int, ...]], flag: str, shapes: Mapping[str, tuple[int, ...]],
     request: BuildRequest, largest: Signature,
 ) -> Further:  # fmt: skip
-    """Open the model at a further shape."""
     description = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
     try:
         source, _ = open_source_model(model, fixed, importing(request))
@@ -134,7 +133,6 @@ def labels(signatures: Sequence[Signature]) -> list[str]:
 
 
 def _parts(card: Card | None, request: BuildRequest) -> list[TextInput]:
-    """Return the parts of the card's text."""
     parts = text_parts(card)
     if not any(entry.part == "mask" for entry in parts):
         raise UsageError(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from edgekit.compiler.compress.channel_groups import multiplications, weight_bytes
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
-from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PrunableGroup, PruningPlan, plan_pruning, prune
+from edgekit.compiler.evaluate.fidelity import source_evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.proof import USED_SAMPLES
 from edgekit.compiler.evaluate.relative_time import ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample, load_samples
-from edgekit.compiler.evaluate.source_evaluator import source_evaluator
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
@@ -152,11 +152,6 @@ def _change(group: PrunableGroup, units: int) -> GroupChange:
 class ModelTimer:
     """Compiles and times models against one model, in float32 on one thread.
 
-    Args:
-        model: The canonical model.
-        samples: Some that models are verified with; the first one is timed.
-        targets: Targets to time on.
-
     Attributes:
         not_timed: Target -> why it is left out.
     """
@@ -168,7 +163,6 @@ class ModelTimer:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of those that are timed."""
         return tuple(parent.profile.name for parent in self._parents)
 
     def ratios(self, model: ir.Model, only: str = "") -> dict[str, float]:
@@ -204,12 +198,7 @@ class ModelTimer:
 
 
 def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
-    """Return the targets with these names, or all whose engine is installed.
-
-    Raises:
-        ProfileError: a target does not exist.
-        MissingDependency: the engine of one that is named is not installed.
-    """
+    """Return the targets with these names, or all whose engine is installed."""
     every = sorted(set(profile_names().values()))
     targets = [resolve(find_profile(name)) for name in dict.fromkeys(names or every)]
     if names:

@@ -14,9 +14,9 @@ from functools import partial
 import onnx_ir as ir
 
 from edgekit.bundle.evidence import PathStep
+from edgekit.compiler.compress.channel_groups import multiplications, weight_bytes
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.int8_placement import NEAREST, Int8Placement, place_candidate
-from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import plan_pruning, prune
 from edgekit.compiler.compress.student_training import TrainedStudent
 from edgekit.compiler.evaluate.fidelity import Fidelity
@@ -73,12 +73,7 @@ class ShrunkGraph:
 def refuse_what_cannot_shrink(
     options: BuildOptions, model: ir.Model, has_samples: bool, quantized: bool
 ) -> None:
-    """Check that the model can be shrunk and judged, and that it can be trained if requested.
-
-    Raises:
-        UsageError: the model cannot be shrunk or judged.
-        UnsupportedError, MissingDependency: the model cannot be trained.
-    """
+    """Check that the model can be shrunk and judged, and that it can be trained if requested."""
     if not options.shrink:
         return
     if not has_samples:
@@ -186,7 +181,6 @@ def _run_graph(
 
 
 def _trained(graph: ShrunkGraph, student: TrainedStudent) -> ShrunkGraph:
-    """Return the graph with trained weights."""
     model = student.models[""]
     trained = _run_graph(model, graph.shrunk, graph.weight_bytes, graph.reference, graph.held_out, DISTILLED)
     return replace(trained, path=(*graph.path, _path_step(DISTILLED, trained.fidelity, student)))
@@ -227,13 +221,11 @@ def _rejected(
 
 
 def _record_graph(variant: VariantBuild, graph: ShrunkGraph) -> None:
-    """Record the fidelity of the smaller model to the whole one."""
     record_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
     _record_path(variant, graph, graph.fidelity.snr_db, graph.path)
 
 
 def _record_path(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequence[PathStep]) -> None:
-    """Record the steps that made a variant in its evidence."""
     variant.evidence["shrunk"] = {
         "weight_bytes": list(graph.weight_bytes),
         "snr_db": round(snr_db, 1) if math.isfinite(snr_db) else None,
@@ -243,7 +235,6 @@ def _record_path(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path:
 
 
 def _try_float(job: BuildJob, graph: ShrunkGraph, parent: VariantBuild) -> VariantBuild:
-    """Try the float variant of a smaller model, which is verified against that model's own outputs."""
     variant = _smaller_variant(parent, graph.shrunk)
     try_variant(variant, job.faults, compile_float, graph.model, graph.reference)
     if variant.artifact.files:

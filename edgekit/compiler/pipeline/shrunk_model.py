@@ -19,9 +19,6 @@ class GroupChange:
     """Group of channels that became smaller.
 
     Attributes:
-        name: Name of the first node that makes the channels.
-        before: Number of channels before.
-        after: Number of channels after.
         error: Estimated change of the model's outputs by this group alone.
     """
 
@@ -36,17 +33,12 @@ class ShrunkModel:
     """Smaller model: ``save`` writes the ONNX file.
 
     Attributes:
-        name: File name of the model.
-        onnx: The smaller model, as an ONNX file.
-        goal: The requested goal.
         multiplications: Multiplications of one run, before and after.
         weight_bytes: Bytes of the weights, before and after.
         fidelity: Fidelity to the original model, on the test samples.
         task: The original's own score on labelled test samples; ``fidelity.task`` is the smaller model's.
-        test_samples: Number of test samples.
         latency: Target -> time of the smaller model over the model's, float32, one thread, measured here.
         not_timed: Target -> the reason that it was not timed.
-        groups: The groups that became smaller.
     """
 
     name: str
@@ -67,11 +59,7 @@ class ShrunkModel:
         return not self.latency or min(self.latency.values()) <= FASTER
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file atomically.
-
-        Raises:
-            OSError: the file can't be written.
-        """
+        """Write the ONNX file atomically."""
         write_atomically(Path(path), [self.onnx])
 
     def as_json(self) -> dict[str, Json]:

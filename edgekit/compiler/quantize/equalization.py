@@ -75,7 +75,6 @@ class Equalization:
     layers: tuple[EqualizedLayers, ...] = ()
 
     def summary(self) -> str:
-        """Return the number of equalized pairs of layers, as text; "" if there are none."""
         undone = sum(row["undone"] for row in self.layers)
         text = f"{len(self.layers) - undone} pairs of layers equalized" if self.layers else ""
         return f"{text}, {undone} undone: the float outputs changed" if undone else text
@@ -163,7 +162,6 @@ def _equalized(
 
 
 def _pairs(model: ir.Model) -> Iterator[_Pair]:
-    """Yield each Conv and the next one, if both have constant weights."""
     for node in list(model.graph):
         if node.op_type == "Conv" and not node.domain:
             bias, pair = input_of(node, 2), _pair_from(node)
@@ -173,7 +171,6 @@ def _pairs(model: ir.Model) -> Iterator[_Pair]:
 
 
 def _pair_from(conv: ir.Node) -> _Pair | None:
-    """Return the pair that starts with a Conv; None if another op or another consumer is between."""
     value, values, clips = conv.outputs[0], [conv.outputs[0]], list[tuple[ir.Value, float]]()
     while (node := only_consumer(value)) is not None and node.graph is conv.graph:
         if node.domain or node.inputs[0] is not value:
@@ -258,7 +255,6 @@ def _decibels(before: float, after: float) -> float:
 
 
 def _divided(observation: Observation, scales: Array) -> Observation:
-    """Return the observation of the values divided by a scale for each channel."""
     low, high, sample = (
         (array / scales).astype(np.float32)
         for array in (observation.low, observation.high, observation.sample)
@@ -303,8 +299,6 @@ def _top(value: ir.Value, observations: Mapping[str, Observation]) -> Array:
 
 
 def _rescale(model: ir.Model, pair: _Pair, scales: Array) -> None:
-    """Divide the first Conv's output channels by the scales, and multiply the second's inputs by them."""
-
     def replace_constant(node: ir.Node, index: int, array: Array) -> None:
         old = node.inputs[index]
         assert old is not None

@@ -108,7 +108,6 @@ def _answer(request: ChildRequest, send: Send) -> None:
 
 
 def _notifier(send: Send) -> Callable[[str, Stage], None]:
-    """Return a function that sends progress events: of those that only count, one in COUNTS_APART_S."""
     last, sent_s = Stage("", ""), 0.0
 
     def notify(kind: str, stage: Stage) -> None:
@@ -144,7 +143,6 @@ def _problem_lines(request: ChildRequest, problem: Exception) -> list[bytes]:
 
 
 def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
-    """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
         from edgekit.compiler.pipeline.check import check
@@ -166,7 +164,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     if request.verb == "shrink":
         from edgekit.compiler.pipeline.shrink import shrink_model
         from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
-        from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
+        from edgekit.compiler.sandbox.result_messages import shrunk_figures
 
         _collect_from_here()
         shrunk = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
@@ -193,8 +191,7 @@ def _collect_from_here() -> None:
 
 
 def _read(request: ChildRequest) -> list[bytes]:
-    """Import a model, or draft its card; returns the messages."""
-    from edgekit.compiler.sandbox.imported_message import drafted_figures, imported_figures
+    from edgekit.compiler.sandbox.result_messages import drafted_figures, imported_figures
 
     if request.verb == "card":
         from edgekit.compiler.card_inference.draft import draft_card
@@ -213,7 +210,6 @@ def _read(request: ChildRequest) -> list[bytes]:
 
 
 def _too_large(request: ChildRequest) -> CrashError:
-    """Return the error for a file over the memory limit, which the kernel applies to files too."""
     from edgekit.compiler.sandbox.watch import memory_advice
 
     model, limit = Path(request.options["model"]).name, request.memory_bytes
@@ -229,7 +225,6 @@ def _place() -> str:
 
 
 def _of_bug(request: ChildRequest, problem: Exception) -> CrashError:
-    """Return the message for an unexpected exception."""
     from edgekit.compiler.pipeline.faults import Faults, traceback_path
 
     model = Path(request.options["model"]).name
@@ -253,11 +248,7 @@ SYMBOLIC = ("sympy", "onnx_ir._symbolic_shapes")
 
 
 class _LateFinder:
-    """Finder of ``sys.meta_path`` for the modules of some names.
-
-    Args:
-        names: Full names of modules.
-    """
+    """Finder of ``sys.meta_path`` for the modules of some names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -273,9 +264,5 @@ class _LateFinder:
 
 
 def import_late(*names: str) -> None:
-    """Load these modules when an attribute of them is first used, in this process, if nothing has yet.
-
-    Args:
-        names: Full names of modules.
-    """
+    """Load these modules when an attribute of them is first used, in this process, if nothing has yet."""
     sys.meta_path.insert(0, _LateFinder(names))

@@ -26,7 +26,6 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End the child and all that it started."""
     kill(process)
     process.wait()
     for stream in (process.stdin, process.stdout):

@@ -74,7 +74,6 @@ def check_contained(options: Mapping[str, Any]) -> list[Finding]:
 
 
 def build_contained(request: BuildRequest) -> Bundle:
-    """Build in a child."""
     with _Child("build", plain_arguments(request)) as child:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
@@ -86,9 +85,8 @@ def build_contained(request: BuildRequest) -> Bundle:
 
 
 def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
-    """Shrink a model in a child."""
     with _Child("shrink", plain_arguments(request)) as child:
-        from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_shrunk  # while the child starts
 
         child.findings(listener(request.progress))
         with _checked(child.name):
@@ -99,7 +97,7 @@ def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
 def import_contained(options: Mapping[str, Any]) -> ImportedModel:
     """Run ``edgekit.compiler.pipeline.import_onnx.import_model`` with these options, in a child."""
     with _Child("import", options) as child:
-        from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_imported  # while the child starts
 
         child.findings(report)
         with _checked(child.name):
@@ -110,7 +108,7 @@ def import_contained(options: Mapping[str, Any]) -> ImportedModel:
 def card_contained(options: Mapping[str, Any]) -> Draft:
     """Run ``edgekit.compiler.card_inference.draft.draft_card`` with these options, in a child."""
     with _Child("card", options) as child:
-        from edgekit.compiler.sandbox.imported_message import parse_drafted  # while the child starts
+        from edgekit.compiler.sandbox.result_messages import parse_drafted  # while the child starts
 
         child.findings(report)
         with _checked(child.name):
@@ -176,7 +174,6 @@ class _Child:
         return result
 
     def _answer(self, progress: Progress) -> list[Finding] | None:
-        """Return the findings; None if the child ended without a result."""
         findings: list[Finding] = []
         try:
             for message in self._messages():
@@ -206,7 +203,6 @@ class _Child:
         return None
 
     def _report(self, stage: Stage, progress: Progress) -> None:
-        """Report a stage, unless an earlier child has finished it."""
         if self._repeated_stages:
             self._repeated_stages -= stage.seconds is not None
             return
@@ -275,7 +271,6 @@ class _Child:
         self._lines.put(None)
 
     def _pass_on(self, stream: IO[bytes]) -> None:
-        """Print what the engines of the child print, escaped, up to a limit."""
         left = PASSED_ON_BYTES
         with contextlib.suppress(ValueError, OSError), stream:
             while line := stream.readline(1 << 16):
@@ -330,7 +325,6 @@ class _Child:
 
 
 def _around(step: str) -> str:
-    """Return the step that contains a step; "" for none."""
     return step.rpartition(WITHIN)[0]
 
 

@@ -84,11 +84,6 @@ class ChildLimits(NamedTuple):
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
-    """Return the limits for ``check``, ``build`` or ``shrink`` with these options.
-
-    Raises:
-        UsageError: an environment variable is not a positive number.
-    """
     model = Path(options["model"])
     others = [path for path in (options.get("draft"), *_adapters(options)) if path]
     size = sum(_size_bytes(Path(path)) for path in (model, *others))
@@ -129,7 +124,6 @@ def bounds_of(
     reports it, and narrow enough that one call can't take the machine.
 
     Args:
-        limits: Limits of the child.
         options: Options of the call; the child may read the files and folders that they name.
         folder: The child's own folder, which it may write to.
         records: Folder of the model's measurements, which the child may write to.
@@ -148,7 +142,6 @@ def bounds_of(
 
 
 def _from_environment(variable: str) -> float:
-    """Return the number that a variable is set to; 0 if it is not set."""
     text = os.environ.get(variable, "")
     if not text:
         return 0.0
@@ -177,7 +170,6 @@ def _distil_seconds(options: Mapping[str, Any]) -> float:
 
 
 def _size_bytes(model: Path) -> int:
-    """Return the size of a model's file and external data, or of its folder, in bytes; 0 if absent."""
     try:
         if model.is_dir():
             return sum(
@@ -216,7 +208,6 @@ def _shapes_bytes(shapes: object) -> int:
 
 
 def _adapters(options: Mapping[str, Any]) -> list[str]:
-    """Return the paths of a language model's adapters."""
     adapters = options.get("adapters")
     return list(map(os.fspath, adapters.values())) if isinstance(adapters, Mapping) else []
 

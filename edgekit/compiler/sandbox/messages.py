@@ -41,7 +41,6 @@ class Broken(Exception):  # noqa: N818
 
 
 def as_line(message: dict[str, Json]) -> bytes:
-    """Return a message as bytes, with the end of line."""
     return strict_json.encode(message) + b"\n"
 
 
@@ -64,7 +63,6 @@ def findings_lines(findings: Sequence[Finding]) -> list[bytes]:
 
 
 def parse_findings(rows: Json) -> list[Finding]:
-    """Parse the findings of a line. Raises Broken."""
     if not isinstance(rows, list):
         raise Broken("findings must be a list")
     findings = []
@@ -139,7 +137,6 @@ def parse_system_error(message: Json) -> OSError:
 
 
 def _decoded(kind: type[T], message: Json, description: str) -> T:
-    """Decode a value. Raises Broken."""
     try:
         return cast(T, decode(kind, message, description))
     except ManifestError as problem:

@@ -60,8 +60,6 @@ class ChildWatch:
         """Start watching.
 
         Args:
-            pid: Process id of the child.
-            limits: Limits of the child.
             end: Function that ends the child and all processes that it started.
             spent_s: Time spent by earlier children of the request, in seconds.
             last_crumb: Function that reads the child's current step.
@@ -81,7 +79,6 @@ class ChildWatch:
         self._thread.join()
 
     def need(self) -> Need:
-        """Return what the child reported to need."""
         try:
             memory_bytes, seconds = map(int, read_plain(self._need, NEED_LIMIT_BYTES).split())
         except (OSError, ValueError):
@@ -139,7 +136,6 @@ def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
     """Return advice on raising the memory limit, and whether this machine has enough.
 
     Args:
-        limit_bytes: Limit that was exceeded, in bytes.
         needed_bytes: Estimated need of the build; above the limit if the machine has less memory.
     """
     doubled_mb = math.ceil(2 * limit_bytes / 1e6 - 0.5)

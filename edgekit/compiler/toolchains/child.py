@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ class ServingProcess:
         return self._end.alive
 
     def close(self) -> None:
-        """End it, and remove its folder."""
         self._end()
 
     def respond(self, lines: bytes, seconds: float) -> bytes:
@@ -109,16 +108,14 @@ class ToolchainChild(ServingProcess):
     """A process in a toolchain's environment. As a context it is closed at the end.
 
     Args:
-        environment: The toolchain's.
         script: A file with ``answer(request, folder) -> dict`` (answering.py). Its Python has no EdgeKit.
-        reads: Further files and folders that it may read.
     """
 
-    def __init__(self, environment: Environment, script: Path, reads: Iterable[Path] = ()) -> None:
+    def __init__(self, environment: Environment, script: Path) -> None:
         super().__init__("edgekit.compiler.toolchains.confined_exec")
         (self.folder / "tmp").mkdir()
         self._name, self._last_said = environment.name, ""
-        self._first = json.dumps(_start(environment, script, self.folder, reads)).encode() + b"\n"
+        self._first = json.dumps(_start(environment, script, self.folder)).encode() + b"\n"
 
     def __enter__(self) -> ToolchainChild:
         return self
@@ -168,9 +165,9 @@ def _ending(code: int) -> str:
     return f"exited with code {code}"
 
 
-def _start(environment: Environment, script: Path, folder: Path, reads: Iterable[Path]) -> dict[str, Json]:
+def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Json]:
     """Return the first line for the process: its rights, command and environment variables."""
-    paths = [*environment.reads(), str(script.parent), str(ANSWERING.parent), *map(str, reads)]
+    paths = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
     variables = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
     return {
         "bounds": [MEMORY_BYTES, MEMORY_BYTES, paths, [str(folder)]],

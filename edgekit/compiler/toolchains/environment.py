@@ -38,16 +38,11 @@ class Environment(NamedTuple):
 
 
 def variable_of(target: str) -> str:
-    """Return the environment variable that names the Python of a target's compiler."""
     return f"EDGEKIT_{target.upper()}_PYTHON"
 
 
 def environment_of(target: str) -> Environment | None:
-    """Return the environment of a target's compiler. None means that the user named none.
-
-    Raises:
-        UsageError: the variable does not name a program.
-    """
+    """Return the environment of a target's compiler. None means that the user named none."""
     variable = variable_of(target)
     if not (text := os.environ.get(variable, "")):
         return None
@@ -60,7 +55,6 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
     """Return the environment of a target's compiler, which has a package in this version.
 
     Args:
-        package: Distribution of the compiler.
         version: The version that the target was tested with.
         needed_for: Action that needs it, for the error.
         install: Command or instruction that makes the environment, for the error.
@@ -80,7 +74,6 @@ def require(target: str, package: str, version: str, needed_for: str, install: s
 
 @cache
 def _version(python: str, package: str) -> str:
-    """Return the version of a package in an environment, or "" if it can't be read."""
     script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         ended = subprocess.run(

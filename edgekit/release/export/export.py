@@ -109,7 +109,6 @@ def export_title(source_file: str, variant: str) -> str:
 
 
 def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
-    """Return the target's notes on using its files without EdgeKit, or "", also if it is not installed."""
     from edgekit.target import registry
 
     try:
@@ -120,7 +119,6 @@ def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
 
 
 def _extra_files(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[str, bytes]:
-    """Return the extra files that the target exports; empty if it is not installed."""
     from edgekit.target import registry
 
     try:

@@ -159,7 +159,6 @@ def _row(array: Any, batch: int) -> bytes:
 
 
 def _batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Return the batch size that is the first dimension of all tensors, or 0 if they have none or it is 1."""
     sizes = {spec.shape[0] if spec.shape else 1 for spec in (*inputs, *outputs)}
     size = sizes.pop()
     return size if not sizes and size > 1 else 0

@@ -65,7 +65,6 @@ class Device:
         return max((rows[max(rows)] for rows in self.processes.values()), key=lambda row: row.until)
 
     def last_rows(self, bundle: str) -> list[DeviceRow]:
-        """Return the last row of each process that ran a bundle."""
         return [rows[max(rows)] for (digest, _), rows in self.processes.items() if digest == bundle]
 
     def _processes_of(self, bundle: str) -> Iterator[tuple[float, Mapping[float, DeviceRow]]]:
@@ -78,7 +77,6 @@ class Device:
                 yield max([start, *(end for end in ends if end <= first)]), rows
 
     def first_s(self, bundle: str) -> float | None:
-        """Return the time at which it first ran a bundle, or None."""
         return min((start for start, _ in self._processes_of(bundle)), default=None)
 
     def intervals(self, bundle: str) -> list[DeviceInterval]:
@@ -104,7 +102,6 @@ class Fleet:
 
     @property
     def bundles(self) -> list[str]:
-        """Return the bundles' digests, in the order of their first start."""
         starts: dict[str, list[float]] = {}
         for device in self.devices.values():
             for bundle in {digest for digest, _ in device.processes}:
@@ -136,5 +133,4 @@ def fleets(rows: Iterable[DeviceRow]) -> dict[str, Fleet]:
 
 
 def amounts_of(row: DeviceRow) -> Amounts:
-    """Return the cumulative counts of a row."""
     return Amounts(row.answers, row.failed, row.fallback, *row.times, *row.scores)

@@ -140,7 +140,6 @@ class Verdict:
         return self.decision == "wait" and self._counted(1) >= enough
 
     def _counted(self, group: int) -> int:
-        """Return how many devices count by every measure, with the old (0) or the new bundle (1)."""
         return min((finding.devices[group] for finding in self.findings), default=0)
 
     def sentence(self) -> str:

@@ -106,12 +106,6 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Dev
 
 
 def decoded(line: bytes) -> DeviceRow:
-    """Decode a row of either form.
-
-    Raises:
-        RowError: it is not one.
-        JsonError: it is not valid JSON.
-    """
     row = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(row, dict):
         raise RowError("it is not an object")
@@ -137,7 +131,6 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _snapshot_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the snapshot from which an OTLP body was made, as far as a row needs it."""
     resource = document["resourceMetrics"][0]
     about = _attributes(resource["resource"])
     metrics = {metric["name"]: metric for metric in resource["scopeMetrics"][0]["metrics"]}
@@ -181,7 +174,6 @@ def _attributes(holder: dict[str, Any]) -> dict[str, str]:
 
 
 def _row(snapshot: dict[str, Any]) -> DeviceRow:
-    """Check the fields of a row from an untrusted sender, and return the row."""
     report = snapshot["report"]
     if report["format"] != FORMAT:
         found = printable(str(report["format"]))[:20]

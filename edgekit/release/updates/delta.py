@@ -60,13 +60,7 @@ class DeltaError(Exception):
 
 
 def make_delta(old: Path, new: Path, out: BinaryIO) -> None:
-    """Write the difference from bundle ``old`` to bundle ``new``.
-
-    Raises:
-        BundleError: one of them is damaged.
-        MissingDependency: the package ``zstandard`` is not installed.
-        OSError, ValueError: a file cannot be read.
-    """
+    """Write the difference from bundle ``old`` to bundle ``new``."""
     before, after = PlainFile(str(old), FILE_LIMIT_BYTES), PlainFile(str(new), FILE_LIMIT_BYTES)
     out.write(MAGIC)
     out.write(HEAD.pack(before.size, _sha256(before), after.size, _sha256(after)))

@@ -93,9 +93,6 @@ def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
 
     Returns:
         "", or why it could not be made; the folder is then as it was.
-
-    Raises:
-        OSError: it cannot be written.
     """
     from edgekit.release.updates.delta import DeltaError, apply_delta  # here: numpy
 

@@ -96,9 +96,6 @@ class HttpFiles:
 
     Attributes:
         server_time: The last ``Date`` header, or "". Not signed: a hint for people only.
-
-    Raises:
-        UsageError: ``url`` or ``proxy`` is invalid.
     """
 
     def __init__(
@@ -121,11 +118,7 @@ class HttpFiles:
         self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        """Fetch a small file; retry if that may help.
-
-        Raises:
-            FetchError: it did not come, or has more than ``limit_bytes``.
-        """
+        """Fetch a small file; retry if that may help."""
 
         failed = 0
         while True:
@@ -160,7 +153,6 @@ class HttpFiles:
 
         Args:
             path: Below the URL, with ``/`` between its parts; or a whole URL below it.
-            offset: In bytes.
 
         Raises:
             FetchError: it does not come; ``retryable`` says whether it may at another time.

@@ -114,7 +114,6 @@ class Choice:
 
 
 def release_path(channel: str, model: str, number: int) -> str:
-    """Return the target path of a release."""
     return f"{channel}/{model}/{number}.edgekit"
 
 
@@ -202,7 +201,6 @@ def parse_release(target: Target) -> Release:
 
 
 def is_sha256(text: Json) -> bool:
-    """Return whether a value is 64 lower-case hexadecimal digits."""
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 

@@ -80,7 +80,6 @@ class Repository:
         return self._read(f"{entry.version}.{role}.json")
 
     def channels(self) -> list[str]:
-        """Return the names of the delegated roles."""
         delegations = self.load("targets").signed.delegations
         return sorted(delegations.roles) if delegations is not None and delegations.roles else []
 
@@ -101,7 +100,6 @@ class Repository:
     # --- writing -----------------------------------------------------------------------------------------
 
     def create(self, channels: list[str]) -> None:
-        """Make the keys and the first metadata."""
         api = self.api
         if self.root_version():
             raise UsageError(f"{self.folder} is a repository already")

@@ -200,5 +200,4 @@ def _keep(draft: Path, destination: Path) -> None:
 
 
 def utc_now() -> datetime:
-    """Return the time of this device's clock."""
     return datetime.now(timezone.utc)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import SEGMENTERS
-from edgekit.compiler.card_inference.maps import like, the_map
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, like, the_map
 
 
 def recognize_depth(facts: GraphFacts, image: ImageShape) -> Recognized | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import PICTURES
 from edgekit.compiler.card_inference.lines import CardLine
-from edgekit.compiler.card_inference.maps import like, the_map
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, like, the_map
 
 
 def recognize_picture(facts: GraphFacts, image: ImageShape) -> Recognized | None:

@@ -14,7 +14,7 @@ from edgekit.processing.card import Card
 from edgekit.processing.predictions.obb import OrientedDetections
 from edgekit.tasks.detect.accuracy import Measured, measured, score
 from edgekit.tasks.detect.metric import VARIANT_SCORE_THRESHOLD
-from edgekit.tasks.obb.rotated_nms import probabilistic_iou
+from edgekit.tasks.obb.yolo import probabilistic_iou
 from edgekit.tensor_spec import Array
 
 

@@ -6,8 +6,7 @@ from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import MAPS, SEGMENTERS
 from edgekit.compiler.card_inference.labels import names_in
 from edgekit.compiler.card_inference.lines import CardLine
-from edgekit.compiler.card_inference.maps import like, the_map
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, like, the_map
 
 MOST_CLASSES = 256
 

@@ -9,8 +9,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from edgekit.compiler.compress.channel_groups import Channels, find_channels
-from edgekit.compiler.compress.network_cost import CostOfChannels, multiplications, weight_bytes
+from edgekit.compiler.compress.channel_groups import (
+    Channels,
+    CostOfChannels,
+    find_channels,
+    multiplications,
+    weight_bytes,
+)
 from edgekit.compiler.compress.remove_channels import remove_channels
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.reference import Reference

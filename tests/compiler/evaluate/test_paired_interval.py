@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.compiler.evaluate.paired_interval import centre_interval
+from edgekit.compiler.bench.compare import centre_interval
 from edgekit.errors import UsageError
 
 BLOCKS = 20

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.compiler.importers.keras_archives import check_keras, check_weights
+from edgekit.compiler.importers.keras import check_keras, check_weights
 from edgekit.errors import EdgeKitError, MissingDependency, ModelError
 from tests.fixtures.framework_files import archive
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from edgekit.compiler.lowering.fp16_types import narrowed_floats
 from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
-from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.reference import Reference
 from tests.compiler.passes.meaning import model_of
 from tests.targets.engine_trial import product

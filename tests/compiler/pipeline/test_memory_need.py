@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.pipeline.memory_need import (

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import edgekit
-from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.shrink import ModelTimer

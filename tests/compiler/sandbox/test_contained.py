@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.compress.goal import shrink_goal
-from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.pipeline.shrunk_model import GroupChange, ShrunkModel
@@ -27,7 +27,7 @@ from edgekit.compiler.sandbox import child_main, messages
 from edgekit.compiler.sandbox.contained import _death
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS
 from edgekit.compiler.sandbox.messages import Broken
-from edgekit.compiler.sandbox.shrunk_message import parse_shrunk, shrunk_figures
+from edgekit.compiler.sandbox.result_messages import parse_shrunk, shrunk_figures
 from edgekit.diagnostics import Finding
 from edgekit.errors import (
     CrashError,

@@ -12,13 +12,13 @@ import edgekit
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.pipeline.import_onnx import import_model
 from edgekit.compiler.sandbox import messages
-from edgekit.compiler.sandbox.imported_message import (
+from edgekit.compiler.sandbox.messages import Broken
+from edgekit.compiler.sandbox.result_messages import (
     drafted_figures,
     imported_figures,
     parse_drafted,
     parse_imported,
 )
-from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import CrashError
 from tests.fixtures import child_processes, models
 

@@ -17,7 +17,7 @@ from edgekit.compiler.hub.address import HubAddress
 from edgekit.compiler.hub.files import fetch_bundle
 from edgekit.errors import BundleError, MissingDependency, UpdateError, UsageError
 from edgekit.processing.task_table import task_kinds
-from edgekit.release.export import hub_card
+from edgekit.release.export import hub_publishing
 from edgekit.release.export.hub_publishing import publish
 from edgekit.runtime import Session
 from edgekit.signing.trusted_keys import signature_path
@@ -117,7 +117,7 @@ def test_a_model_card_has_the_evidence(hub: Hub, bundle: Path) -> None:
         assert f"{variant.evidence['timing']['p50_ms']:.3g} ms" in readme
         assert opened.manifest["source"]["sha256"] in readme
     assert f"    edgekit run {ADDRESS} -i " in readme
-    assert hub_card.PIPELINES.keys() - {"generate"} == set(task_kinds()) - {"detect-text"}
+    assert hub_publishing.PIPELINES.keys() - {"generate"} == set(task_kinds()) - {"detect-text"}
 
 
 def test_a_model_card_runs_a_model_that_writes_texts_on_one_file(hub: Hub, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_readme_of_somebody_else_stays(hub: Hub, bundle: Path, call: Call) -> 
     assert "its README stays: EdgeKit did not write it" in text
     assert hub.files["README.md"] == b"# Cats\n"
     assert hub.files["cats.edgekit"] == bundle.read_bytes()
-    hub.files["README.md"] = f"{hub_card.MARK} -->\n".encode()
+    hub.files["README.md"] = f"{hub_publishing.MARK} -->\n".encode()
     assert publish(HubAddress(ADDRESS), bundle).keeps_readme is False
     assert b"## Variants" in hub.files["README.md"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgekit.tasks.obb.rotated_nms import probabilistic_iou
 
 from edgekit.errors import SampleError
 from edgekit.processing.predictions.obb import OrientedDetections
 from edgekit.tasks.obb import accuracy
+from edgekit.tasks.obb.yolo import probabilistic_iou
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import card
 

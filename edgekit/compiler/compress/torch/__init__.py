@@ -41,14 +41,7 @@ __all__ = ["need_torch", *sorted(_HOME)]
 
 
 def need_torch(doing: str) -> None:
-    """Say what to install before an import of PyTorch fails.
-
-    Args:
-        doing: Action that needs it, e.g. ``distilling a model``.
-
-    Raises:
-        MissingDependency: PyTorch is not installed.
-    """
+    """Say what to install before an import of PyTorch fails."""
     if find_spec("torch") is None:
         raise MissingDependency("torch", doing, extra="train")
 

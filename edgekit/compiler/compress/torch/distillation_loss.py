@@ -221,7 +221,6 @@ class DistillationLoss:
 
 
 def _of_logits(student_values: Tensor, teacher_values: Tensor, axis: int, variance: float) -> Tensor:
-    """Compute the loss of logits; ``axis`` counts the batch axis."""
     target = torch.softmax(teacher_values / TEMPERATURE, axis)
     divergence = target * (
         torch.log_softmax(teacher_values / TEMPERATURE, axis)
@@ -276,7 +275,6 @@ def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) ->
 
 
 def _logits(output: ir.Value) -> tuple[str, int] | None:
-    """Return the input of the Softmax that makes an output, and its axis; None if there is no Softmax."""
     node = output.producer()
     if node is None or node.domain or node.op_type not in ("Softmax", "LogSoftmax"):
         return None

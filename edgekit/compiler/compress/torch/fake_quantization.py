@@ -38,20 +38,14 @@ class FakeQuantizedModule(OnnxModule):
 
     Args:
         placement: From :func:`~edgekit.compiler.compress.int8_placement.place_int8`.
-        learned_scales: Whether scales and zero points of activations are trained; if not, they stay those of
-            the samples.
         scales: Scales, in the form that :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` has
             them.
-
-    Raises:
-        UnsupportedError, UsageError: as of ``OnnxModule``.
     """
 
     def __init__(
         self,
         placement: Int8Placement,
         *,
-        learned_scales: bool = True,
         scales: Mapping[str, float] | None = None,
     ) -> None:
         graph = placement.training_graph()
@@ -62,7 +56,7 @@ class FakeQuantizedModule(OnnxModule):
         self._learned: dict[str, LearnedScale] = {}
         constants, zeros = _pair_constants(graph, 1), _pair_constants(graph, 2)
         self._zeros: dict[str, LearnedZeroPoint] = {}
-        for key, values in placement.scales.items() if learned_scales else ():
+        for key, values in placement.scales.items():
             places = [constants[value] for value in values if value in constants]
             if places:
                 self._learned[key] = LearnedScale(placement.plan.activations[key].scale)
@@ -113,9 +107,7 @@ class FakeQuantized(torch.nn.Module):  # type: ignore[misc]  # torch's types are
         return save_model(self.graph.write_back())
 
 
-def fake_quantize(
-    module: Any, target: str, samples: Sequence[Any], *, learned_scales: bool = True
-) -> FakeQuantized:
+def fake_quantize(module: Any, target: str, samples: Sequence[Any]) -> FakeQuantized:
     """Return a module that rounds values and weights where a target's int8 rounds them, for training.
 
         quantized = fake_quantize(module, "tflite", samples)
@@ -130,7 +122,6 @@ def fake_quantize(
         module: A ``torch.nn.Module``, or another model that ``edgekit.build`` takes. It is not changed.
         samples: Arguments of the module, each a tensor or a tuple of them with a batch of 1; for other
             models arrays by input name. 16 or more.
-        learned_scales: Whether scales of activations are trained; if not, they stay those of the samples.
 
     Raises:
         MissingDependency: onnxscript is not installed.
@@ -154,7 +145,7 @@ def fake_quantize(
         raise UsageError(f"{other} has shape {shapes[other]}: samples must have a batch of 1")
     names = [str(value.name) for value in model.graph.inputs]
     feeds = samples if named else [_feed(names, _tensors(sample)) for sample in samples]
-    return FakeQuantized(FakeQuantizedModule(place_int8(model, target, feeds), learned_scales=learned_scales))
+    return FakeQuantized(FakeQuantizedModule(place_int8(model, target, feeds)))
 
 
 def _tensors(sample: Any) -> tuple[Tensor, ...]:
@@ -273,5 +264,4 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
         return {name: torch.cat([output[name] for output in outputs]) for name in outputs[0]}
 
     def quantized(self) -> dict[str, ir.Model]:
-        """Return target -> its Q/DQ graph with the current weights and scales."""
         return {name: part.write_back() for name, part in zip(self.targets, self.parts, strict=True)}

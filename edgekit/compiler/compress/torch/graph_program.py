@@ -103,13 +103,11 @@ class GraphProgram(LoweredNode):
         return values
 
     def out(self, index: int = 0) -> Value:
-        """Return an output of the current node, with its shape and type."""
         assert self.node is not None
         return _described(self.node.outputs[index], None)
 
     @property
     def output_count(self) -> int:
-        """Return the number of outputs of the current node."""
         assert self.node is not None
         return len(self.node.outputs)
 
@@ -137,7 +135,6 @@ DTYPES: Mapping[str, Any] = {
 
 
 def constant(array: Array) -> Tensor:
-    """Convert a constant to a tensor."""
     return torch.from_numpy(np.array(array))
 
 

@@ -229,7 +229,6 @@ def _group(
     parameters: Collection[str],
     groups: Mapping[str, PruneGroup],
 ) -> PruneGroup | str:
-    """Express the group by the module's own (``parameters``) parameters, or return why that is impossible."""
     slices: list[ParameterSlice] = []
     for use in _uses(group, channels):
         array = array_of(input_of(use.node, use.index))

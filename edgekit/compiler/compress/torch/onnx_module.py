@@ -26,7 +26,7 @@ import onnx_ir as ir
 import torch
 
 # These fill the table.
-from edgekit.compiler.compress.torch import ops_elementwise, ops_products, ops_quantize, ops_reduce, ops_shape  # noqa: F401
+from edgekit.compiler.compress.torch import ops_elementwise, ops_products, ops_reduce, ops_shape  # noqa: F401
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, constant, lower
 from edgekit.compiler.compress.torch.trained_weights import trained_weights
 from edgekit.compiler.lowering.op_table import open_shapes
@@ -45,7 +45,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     Args:
         model: Opened, and after ``run_passes``. It is not changed.
-        trained: Initializers that become parameters. None means all weights (``trained_weights``).
         scales: Weight -> s: the parameter is s times the weight. For the first layer the size of the input,
             e.g. 128 for pixels of 0 to 255: Adam's steps have the same size for every weight, and a step in
             the first layer then counts 128 times less.
@@ -62,12 +61,11 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         self,
         model: ir.Model,
         *,
-        trained: Collection[str] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.trained = tuple(trained_weights(model) if trained is None else trained)
+        self.trained = tuple(trained_weights(model))
         program = GraphProgram()
         findings = open_shapes(model, "PyTorch") or lower.lower(
             program, model.graph, opset_of(model.opset_imports.items())
@@ -125,7 +123,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return {name: p / self._scales[name] if name in self._scales else p for name, p in pairs}
 
     def parameter(self, name: str) -> Tensor:
-        """Return the parameter of a weight."""
         return self._parameters_of[self.trained.index(name)]
 
     def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
@@ -150,7 +147,6 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return outputs
 
     def write_back(self) -> ir.Model:
-        """Return a copy of the graph with the current weights, without transforms."""
         copy = self.model.clone()
         for name, tensor in self.weights().items():
             array: Array = tensor.detach().numpy().copy()

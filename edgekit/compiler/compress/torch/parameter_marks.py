@@ -107,7 +107,6 @@ def cut_parameters(module: Any, cuts: Cuts) -> None:
 
 
 def zero_parameters(module: Any, cuts: Cuts) -> None:
-    """Set positions of parameters to zero, in place."""
     import torch
 
     with torch.no_grad():

@@ -193,7 +193,6 @@ class TrainingLoop(ABC):
         return may and not (math.isfinite(loss) and state.losses[-1] <= state.losses[0])
 
     def _lowered(self, state: TrainingState) -> Any:
-        """Restart with a lower learning rate, from the best weights so far."""
         self._put(state.best)
         state.averages = [weight.clone() for weight in state.best]
         state.learning_rate *= LOWERED
@@ -225,7 +224,6 @@ class TrainingLoop(ABC):
         return value
 
     def _check(self, state: TrainingState) -> None:
-        """Compute the validation loss of the averages; keep them as the best if it is the lowest."""
         now = [tensor.detach().clone() for tensor in self._parameters]
         self._put(state.averages)
         loss = self._validation_loss()
@@ -270,8 +268,6 @@ class Training(TrainingLoop):
     Args:
         module: The student; its parameters are changed.
         names: Inputs of the teacher -> those of the student.
-        teacher: The teacher, which runs on every batch.
-        training: Samples to train on.
         validation: Samples to choose the best weights by.
     """
 

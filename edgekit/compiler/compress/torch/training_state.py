@@ -54,9 +54,6 @@ def save_state(path: Path, state: TrainingState, key: str) -> None:
 
     Args:
         key: Key of the training's data and models: only a training with the same key can resume it.
-
-    Raises:
-        OSError: the file can't be written.
     """
     file = io.BytesIO()
     torch.save({"key": key, **vars(state)}, file)

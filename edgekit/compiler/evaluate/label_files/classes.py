@@ -66,7 +66,6 @@ def sample_kind(card: Card) -> str:
 def _by_table(
     folder: Path, path: Path, kind: str, card: Card, files: Sequence[Path] | None
 ) -> LabelledSamples | None:
-    """Read a table; None if it has no such columns."""
     rows = read_table(path)
     column = column_of(rows[0], CLASS_COLUMNS) if rows else None
     item_column = column_of(rows[0], TEXT_COLUMNS if kind == "text" else FILE_COLUMNS) if rows else None

@@ -113,7 +113,6 @@ def _gather_elements(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _reduction(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Merge neighbouring axes that are all reduced, or all kept."""
     x, axes = _shape(node, 0), array_of(input_of(node, 1))
     if axes is None and input_of(node, 1) is not None:
         return None
@@ -153,7 +152,6 @@ def _concat(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _mat_mul(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Merge the rows of all matrices for one other matrix, and batches that broadcast alike for several."""
     a, b, out = _shape(node, 0), _shape(node, 1), dims_of(node.outputs[0]) or ()
     if min(len(a), len(b)) < 2:
         return None
@@ -172,7 +170,6 @@ def _mat_mul(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _normalization(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Merge the axes that are normalized, and those before them."""
     x = _shape(node, 0)
     axis = int_of(node, "axis", -1) % len(x)
     weights = range(1, len(node.inputs))
@@ -186,7 +183,6 @@ def _normalization(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _pad(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Merge neighbouring axes without padding."""
     x, pads = _shape(node, 0), array_of(input_of(node, 1))
     if pads is None or input_of(node, 3) is not None:
         return None

@@ -51,7 +51,6 @@ def _padded(tape: Tape, name: str, windows: Window, value: Array | None = None) 
 
 
 def _sums(node: ir.Node, tape: Tape, name: str, windows: Window, kind: ir.DataType) -> str:
-    """Compute the sum of each window: a depthwise Conv by ones."""
     _, channels = _planes(node)
     ones: Array = np.ones((channels, 1, *windows.kernel), kind.numpy())
     return tape(

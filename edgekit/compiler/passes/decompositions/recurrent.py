@@ -159,7 +159,6 @@ def _rnn_step(layer: _Direction) -> tuple[str | None, Step]:
 def _unrolled(
     node: ir.Node, gates: int, defaults: Sequence[str], cell: Callable[[_Direction], tuple[str | None, Step]]
 ) -> onnx.GraphProto | None:
-    """Unroll all directions and layouts; ``cell`` returns the bias of x W' and the step of a layer."""
     x, r, source = dims_of(node.inputs[X]), dims_of(node.inputs[R]), node.inputs[X]
     kind = None if source is None else source.dtype
     if x is None or r is None or kind is None or kind not in KINDS or 0 in x:
@@ -227,7 +226,6 @@ def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
 
 
 def _dtype(node: ir.Node) -> np.dtype[Any]:
-    """Return the element type of x, which ``_unrolled`` has checked."""
     return node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
 
 

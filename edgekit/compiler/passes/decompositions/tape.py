@@ -68,7 +68,6 @@ class Tape:
         return self("Slice", x, *bounds)
 
     def total(self, terms: Sequence[str]) -> str:
-        """Add the values, from the left."""
         result = terms[0]
         for term in terms[1:]:
             result = self("Add", result, term)

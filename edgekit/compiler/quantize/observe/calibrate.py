@@ -48,11 +48,6 @@ class Split:
 
 
 def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
-    """Check that there are samples to calibrate on.
-
-    Raises:
-        SampleError: there are none.
-    """
     if samples is None or not len(samples):
         raise SampleError(
             "int8 needs calibration samples: add --samples (samples= in Python) with 64 to 128 typical inputs"
@@ -66,9 +61,6 @@ def split(samples: Sequence[Sample]) -> Split:
     the validation set, the rest to the calibration set: 64 samples give 29, 14 and 21 for calibration,
     validation and test. Samples beyond SPLIT_SAMPLES all go to the test set. Duplicates count once. Samples
     in files are not loaded.
-
-    Raises:
-        SampleError: there are no samples.
     """
     refuse_without_samples(samples)
     order = list(_by_digest(samples).values())

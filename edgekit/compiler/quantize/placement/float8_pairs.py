@@ -58,7 +58,6 @@ def _activation(affine: Affine) -> Affine:
 
 
 def _weights(array: Array, axis: int | None) -> QuantizedWeights:
-    """Quantize with one scale for each output channel. A channel of zeros has the scale 1."""
     others = tuple(other for other in range(array.ndim) if other != axis)
     largest = np.abs(array).max(axis=others, initial=0.0)
     scale = np.where(largest > 0, np.maximum(largest / LARGEST, SMALLEST_SCALE), 1.0).astype(np.float32)

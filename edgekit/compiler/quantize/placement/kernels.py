@@ -172,7 +172,6 @@ def _has_weights(node: ir.Node, rule: OpRule) -> bool:
 
 
 def output_channels(node: ir.Node) -> int:
-    """Return the number of output channels of a node with weights, which is the size of its bias."""
     dims = static_dims(node.outputs[0]) or ()
     return dims[1 if node.op_type in ("Conv", "ConvTranspose") else -1]
 
@@ -231,7 +230,6 @@ def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
 
 
 def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
-    """Return the names of the nodes after the last kernel that is not agnostic."""
     compute = {node for kernel in kernels if not kernel.is_agnostic for node in kernel.nodes}
     tail: set[ir.Node] = set()
     for node in reversed(model.graph):
@@ -280,6 +278,5 @@ class Groups:
         return name
 
     def join(self, names: Sequence[str]) -> None:
-        """Merge the groups of these names."""
         for name in names[1:]:
             self._parent[self.root(name)] = self.root(names[0])

@@ -81,7 +81,6 @@ WIDE: Mapping[Dtype, Dtype] = {"int8": "int16", "uint8": "uint16"}
 
 
 def rules_of(placement: str, rules: Rules) -> Rules:
-    """Return the target's rules with the settings of a placement."""
     preset = PLACEMENTS[placement]
     activations = WIDE[rules.activations] if preset.wide else rules.activations
     return replace(rules, activations=activations, centred=rules.symmetric and preset.centred)
@@ -94,7 +93,6 @@ def floats_of(placement: str, kernels: Iterable[Kernel]) -> frozenset[str]:
 
 
 def _reduction_size(kernel: Kernel) -> int:
-    """Return the reduction size K: the number of products summed for one output."""
     rule = kernel.rule
     assert rule.weight is not None
     dims = static_dims(kernel.nodes[0].inputs[rule.weight]) or ()

@@ -228,7 +228,6 @@ class _Writer:
             self._graph.insert_before(self._graph[0], node)
 
     def _named(self, node: ir.Node, name: str, dtype: ir.DataType, shape: ir.Shape | None) -> ir.Value:
-        """Name and type the output of a new node; the node gets the same name."""
         value = node.outputs[0]
         value.name = node.name = self._unique_name(name)
         value.dtype, value.shape = dtype, shape

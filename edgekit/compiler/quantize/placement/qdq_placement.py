@@ -268,7 +268,6 @@ def _is_read_by_depthwise(value: ir.Value) -> bool:
 
 
 def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
-    """Return the kernels that produce the inputs of these, directly or through float nodes."""
     owners = {node: kernel.name for kernel in kernels for node in kernel.nodes}
     producers: set[str] = set()
     pending = [value.producer() for reader in readers for value in reader.inputs]

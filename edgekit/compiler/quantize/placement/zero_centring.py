@@ -56,7 +56,6 @@ def can_center(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
 
 
 def absorbs_offset(node: ir.Node) -> bool:
-    """Return whether the bias of a layer can absorb a constant offset of its input."""
     if node.op_type == "Gemm":
         return True
     return (

@@ -88,7 +88,6 @@ class Measurement:
 
     @property
     def unit(self) -> str:
-        """Return the unit of the rank: ``dB`` or ""."""
         return self.fidelity.rank_unit if self.fidelity is not None else ""
 
     @property

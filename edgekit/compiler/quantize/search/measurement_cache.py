@@ -40,5 +40,4 @@ def record(name: str, kind: type[T], value: T) -> bool:
 
 
 def records_folder() -> Path:
-    """Return the folder of the records; it need not exist."""
     return model_records.records_folder() / "searches"

@@ -31,7 +31,7 @@ MOST_PARTS = 16
 """All sets of parts are compared, so there are no more."""
 NOISE_SHARES = (0.7, 0.8, 0.9)
 """A float region has this share of the quantization noise; one region for each."""
-BORDER_COST = 100
+BORDER_COST = 200
 """Cost of each element at a border between float and integers, in multiplications. So borders are rare, and
 rarest near the input: YOLOX-nano on LiteRT with its blocks 9 to 27, 56 to 65 and the last 19 float takes .80
 of fp32's time, with the first 9 float too .70."""

@@ -108,8 +108,8 @@ def search_fastest(
 
     Args:
         placements: The target's, the most likely winner first.
-        is_good_enough: Whether the search may end with this candidate. Then the baseline recipe of its
-            structure is measured too, and the default one if the rank is in dB.
+        is_good_enough: Whether the search may end with this candidate. Then a better and the baseline recipe
+            of its structure are measured too.
         may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
@@ -177,20 +177,23 @@ class _FastestSearch:
         return []
 
     def _refine(self, quick: Measurement) -> bool:
-        """Return whether a structure is good enough, with better recipes if these may be."""
+        """Return whether a structure is good enough, with a better recipe if that may help.
+
+        If it is, the better recipe is measured in any case: it costs no latency.
+        """
+        better = DEFAULT if quick.unit else L2_RANGES
         if self._is_good_enough(quick):
+            if quick.unit or not quick.saturated:
+                self._attempt(replace(quick.config, recipe=better))
             return self._accept(quick.config, (QUICK,))
-        if not self._may_be_enough(quick):
-            return False
-        return self._accept(quick.config, (DEFAULT, BASELINE) if quick.unit else (L2_RANGES,))
+        recipes = (better, BASELINE) if quick.unit else (better,)
+        return self._may_be_enough(quick) and self._accept(quick.config, recipes)
 
     def _accept(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
-        """Measure recipes of a structure until one is good enough, and then the others that may be better."""
+        """Measure recipes of a structure until one is good enough, and then those that must not be better."""
         for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                if not measurement.saturated and measurement.unit:
-                    self._attempt(replace(structure, recipe=DEFAULT))
                 self._attempt(replace(structure, recipe=BASELINE), must=True)
                 if best_of(self._measurements, structure).config.recipe == BASELINE:
                     self._attempt(replace(structure, recipe=NO_BIAS_CORRECTION))

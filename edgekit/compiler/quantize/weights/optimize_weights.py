@@ -79,9 +79,6 @@ def optimize(
             without bias correction.
         cache: Results of earlier calls; new results are added. It does not change the result.
         progress: Called with (done, total) steps.
-
-    Raises:
-        EngineError: ONNX Runtime cannot run a node.
     """
     products = [
         product
@@ -172,7 +169,6 @@ def _targets(
     cache: WeightCache,
     report: Callable[[], None],
 ) -> dict[str, Targets]:
-    """Return the float outputs of each layer, from the cache if an earlier plan needed them."""
     float_histories = histories(model, QuantizationPlan({}, frozenset()), {})
     values = recipe.compensation is not None
     keys = {

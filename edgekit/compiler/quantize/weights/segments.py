@@ -64,7 +64,6 @@ def captured(node: ir.Node) -> list[ir.Value]:
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """Return all values that the node and its subgraphs read."""
     return [value for value in node.inputs if value is not None and value.name] + captured(node)
 
 

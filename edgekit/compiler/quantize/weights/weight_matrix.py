@@ -51,7 +51,6 @@ class WeightMatrix:
 
     @property
     def input(self) -> ir.Value:
-        """Return the input that is multiplied by the weights."""
         value = self.node.inputs[0 if self.rule.weight else 1]
         assert value is not None
         return value
@@ -63,7 +62,6 @@ class WeightMatrix:
 
     @property
     def original_bias(self) -> Array | None:
-        """Return the bias without correction; None if the node has none."""
         has = self.own_bias and self.bias_input is not None and self.bias_input[1] < len(self.node.inputs)
         return self.bias if has else None
 

@@ -46,9 +46,6 @@ def with_stored_weights(
     Returns:
         The model, and the names of the nodes with quantized weights. Palettes are found by the compiler, so
         for them the model is an unchanged copy.
-
-    Raises:
-        EngineError: ONNX Runtime cannot run a node.
     """
     # Only int8 activations use kernels that add in int16.
     limit = rules.pair_limit if precision_of(form.name).rounds_inputs else None

@@ -1,6 +1,7 @@
-"""An imported model or a drafted card, as its child describes it: the ONNX file, and one message.
+"""An imported or smaller model, or a drafted card, as its child describes it: the ONNX file, and a message.
 
-Nothing of it is believed before it is checked, as in shrunk_message.py.
+Everything in it is checked. The ONNX file is trusted no more than the model that it comes from: the next
+reader opens it in a child of its own.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.compiler.card_inference.draft import Draft
+from edgekit.compiler.compress.goal import ShrinkGoal
 from edgekit.compiler.importers.conversion import Imported, importers
 from edgekit.compiler.pipeline.import_onnx import ImportedModel
+from edgekit.compiler.pipeline.shrunk_model import ShrunkModel
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import CardError, EdgeKitError
 from edgekit.processing.card import parse_card
@@ -23,7 +26,6 @@ NOT_SENT = ("onnx", "name", "source", "importer", "answers", "example")
 
 
 def imported_figures(imported_model: ImportedModel) -> list[Json]:
-    """Describe an imported model, and where it came from."""
     imported = encode(Imported, imported_model.imported, *NOT_SENT)
     return [encode(ImportedModel, imported_model, "imported"), imported]
 
@@ -32,12 +34,7 @@ def parse_imported(message: Json, source: Path, onnx: bytes) -> ImportedModel:
     """Make an imported model of its description.
 
     Args:
-        message: From the child.
-        source: Path of the original.
         onnx: The file that the child wrote. It is trusted no more than the original.
-
-    Raises:
-        Broken: the description has another form.
     """
     try:
         figures, origin = message
@@ -67,3 +64,17 @@ def parse_drafted(message: Json, name: str) -> Draft:
         return replace(draft, card=parse_card(table, draft.inputs, draft.outputs, location=name))
     except (EdgeKitError, ValueError, TypeError) as problem:
         raise Broken(f"a drafted card: {problem}") from None
+
+
+def shrunk_figures(shrunk: ShrunkModel) -> Json:
+    return encode(ShrunkModel, shrunk, "name", "onnx", "goal")
+
+
+def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
+    try:
+        model: ShrunkModel = decode(ShrunkModel, message, "shrunk", name=name, goal=goal, onnx=onnx)
+        if min(*model.multiplications, *model.weight_bytes, model.test_samples) < 0:
+            raise ValueError("a number is below 0")
+    except ValueError as problem:
+        raise Broken(f"figures of a smaller model: {problem}") from None
+    return model
