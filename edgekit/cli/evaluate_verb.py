@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -57,7 +58,7 @@ def evaluate(
     """
     from edgekit.compiler.accuracy.evaluate import evaluate as evaluate_model
 
-    options = {"card": card, "variant": variant, "engine": engine, "threads": threads}
+    options: dict[str, Any] = {"card": card, "variant": variant, "engine": engine, "threads": threads}
     if device is None:
         evaluation = evaluate_model(model, samples, source=source, **options)
     else:
