@@ -50,7 +50,8 @@ class Choice(NamedTuple):
         """Return it as a part of a sentence."""
         parts = [size(self.variant.evidence["size_bytes"])]
         parts += [self.time] if self.time != "-" else ["not timed"]
-        parts += [f"{self.speed:.1f}x the speed of fp32"] if self.speed else []
+        if self.speed and self.variant.precision != FULL_PRECISION:
+            parts.append(f"{self.speed:.1f}x the speed of fp32")
         return f"{self.variant.name} ({', '.join([*parts, self.accuracy])})"
 
 

@@ -31,6 +31,8 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
         lines += [*([""] if lines else []), report]
     elif counts := [f"{n} {what}" for n, what in ((rejected, "rejected"), (notes, "notes")) if n]:
         lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
+    if no_int8 := bundle.manifest["options"].get("no_int8"):
+        lines.append(f"  skipped   int8: {no_int8}")
     lines += ["", *(f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in bugs)]
     took = f"in {duration(seconds)}"
     lines.append(f"  {path}  {size(path.stat().st_size)}  {took}  sha256 {bundle.digest[:16]}...")

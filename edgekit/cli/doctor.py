@@ -6,15 +6,12 @@ a numpy that is too new) is the most common problem on a device.
 
 from __future__ import annotations
 
-import os
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -185,8 +182,6 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
     telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
     if telemetry is not None:
         warnings.append(telemetry)
-    if (hidden := hidden_by_a_folder()) is not None:
-        warnings.append(hidden)
     if unused := json_records.why_unused(cache_folder.cache_folder()):
         warnings.append(f"{unused}; the cache is not used, and each start unpacks its variant again")
     if cache_folder.is_temporary():
@@ -210,22 +205,6 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "tools": tools(),
         "warnings": warnings,
     }
-
-
-def hidden_by_a_folder() -> str | None:
-    """Describe a folder that hides the package from a Python started in the current folder, or return None.
-
-    Python finds an editable install last. Beside a clone called ``edgekit``, Python treats the clone's folder
-    as a namespace package (PEP 420), so ``import edgekit`` returns an empty module.
-    """
-    folder = os.getcwd()
-    spec = PathFinder.find_spec("edgekit", [folder, *sys.path])
-    if spec is None or spec.origin is not None:
-        return None
-    return (
-        f"a Python started in {folder} imports the folder edgekit there, which is not the package: "
-        "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
-    )
 
 
 def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -42,7 +42,8 @@ def live_line(line: LiveLine | None = None) -> Iterator[None]:
 
 def line_for_python() -> AbstractContextManager[None]:
     """Show the events of a call from Python: on a terminal, or in the cell of a notebook; nowhere else."""
-    if "ipykernel" in sys.modules:
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
         return live_line(NotebookLine())
     line = LiveLine()
     return live_line(line) if line.is_terminal else nullcontext()
@@ -154,15 +155,18 @@ class LiveLine:
 class NotebookLine(LiveLine):
     """Line in the output of a notebook's cell, below those of the stages that have ended."""
 
-    def __init__(self) -> None:
-        from IPython.display import display  # here: a notebook has it
+    _text = ""
+    _handle: Any = None
 
+    def __init__(self) -> None:
         super().__init__()
         self.is_terminal = True
-        self._text = ""
-        self._handle = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def _write(self, text: str, end: str = "\n") -> None:
+        from IPython.display import display  # here: a notebook has it
+
+        if self._handle is None:
+            self._handle = display({}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         running = "" if end else text.strip("\r ")
         self._text += text + end if end else ""
         self._handle.update({"text/plain": self._text + running}, raw=True)
@@ -200,7 +204,7 @@ def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: in
     if stage.total:
         filled = BAR_COLUMNS * min(stage.done, stage.total) // stage.total
         figures = [f"{'#' * filled:-<{BAR_COLUMNS}} {stage.done} of {stage.total} {stage.unit}".rstrip()]
-    figures += [f"{left_s:.0f} s left"] if left_s is not None else []
+    figures += [f"{left_s:.0f} s left"] if left_s is not None and left_s >= 1 else []
     figures += [stage.best] if stage.best else []
     text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
     width = max(columns - 20, 3)

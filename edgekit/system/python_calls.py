@@ -30,10 +30,11 @@ KEYWORDS: Mapping[str, str] = {
 """Name of an argument in other tools -> ours."""
 NAMES = {"adapter": "adapters", "shape": "shapes", "target": "targets"}
 """Option of the command line -> argument, if they differ by more than dashes."""
-_COMMAND = r"`[^`]+`|edgekit [a-z]+(?: [^;,)\n]*)?"
-_SHAPES = r"(?:--shape (?:[\w.:/-]+=)?\d+(?:x\d+)*(?:,? (?=--shape \S*\d)|))+"
+FLAGS = ("force", "trust_pickle", "trusted")
+_COMMAND = r"`[^`]+`|(?:edgekit|optimum-cli|pip|npm|ffmpeg) [a-z-]+(?: (?:(?!: )[^;,)\n])*)?"
+_SHAPES = r"(?:--shape (?:[\w.:/-]+=)?\d[\dx]*(?:,\d[\dx]*)*(?:,? (?=--shape \S*\d)|))+"
 _TARGETS = r"-t [\w-]+(?: -t [\w-]+)*"
-_VALUE = r"--([a-z][a-z-]*)(?:=| )(auto\b|[a-z]*\d[\w%-]*|-\d+%)"
+_VALUE = r"--([a-z][a-z-]*)(?:=| )(auto\b|[a-z]*\d[\w%-]*|-\d+%|[A-Z]{3,})"
 _OPTION = r"(?<![\w-])--([a-z][a-z-]*)"
 _SPOKEN = re.compile(f"({_COMMAND})|({_SHAPES})|({_TARGETS})|{_VALUE}|{_OPTION}")
 
@@ -118,8 +119,10 @@ def _argument(match: re.Match[str]) -> str:
     if command:
         return command
     if shapes:
-        pairs = re.findall(r"--shape (?:([\w.:/-]+)=)?([\dx]+)", shapes)
-        entries = [f'"{name}": {tuple(map(int, sizes.split("x")))}' for name, sizes in pairs]
+        entries = []
+        for name, listed in re.findall(r"--shape (?:([\w.:/-]+)=)?([\dx]+(?:,\d[\dx]*)*)", shapes):
+            tuples = [tuple(map(int, sizes.split("x"))) for sizes in listed.split(",")]
+            entries.append(f'"{name}": {tuples if len(tuples) > 1 else tuples[0]}')
         return f"shapes={{{', '.join(entries)}}}"
     if targets:
         return f"targets={targets.split()[1::2]}".replace("'", '"')
@@ -128,5 +131,5 @@ def _argument(match: re.Match[str]) -> str:
         return f"{name.removeprefix('no_')}=False"
     name = NAMES.get(name, name)
     if not value:
-        return name
-    return f"{name}={value}" if value.isdecimal() else f'{name}="{value}"'
+        return f"{name}=True" if name in FLAGS else name
+    return f"{name}={value}" if value.isdecimal() or value.isupper() else f'{name}="{value}"'

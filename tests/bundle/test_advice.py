@@ -18,7 +18,7 @@ def sentences(bundle: Bundle) -> tuple[str, ...]:
 def test_the_fastest_variant_of_a_profile_is_advised_with_its_price() -> None:
     assert sentences(reported_bundle()) == (
         "On ort, use ort-int8-mixed (1.5 MB, 6 ms, 1.7x the speed of fp32, 91.0 % kept). "
-        "Accurate: ort-fp32 (4.0 MB, 10 ms, 1.0x the speed of fp32, as the source).",
+        "Accurate: ort-fp32 (4.0 MB, 10 ms, as the source).",
         "Timed on A CPU, 2 threads.",
         "Next: copy the bundle to the device and run edgekit verify there.",
     )

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -101,38 +99,6 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "  packaging edgekit build works on this machine"
         in doctor.doctor_text(doctor.doctor([])).splitlines()
     )
-
-
-def test_a_clone_beside_python_hides_an_editable_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "edgekit" / "edgekit").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "edgekit").exists()])
-    said = (
-        f"a Python started in {tmp_path} imports the folder edgekit there, which is not the package: "
-        "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
-    )
-    assert doctor.hidden_by_a_folder() == said
-    assert said in doctor.doctor([])["warnings"]
-    code = "import edgekit; print(hasattr(edgekit, '__version__'), edgekit.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "False None\n"  # what it is about
-    (tmp_path / "edgekit" / "__init__.py").touch()
-    assert doctor.hidden_by_a_folder() is None
-
-
-def test_an_install_that_is_no_editable_one_is_not_hidden(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "edgekit").mkdir()
-    (tmp_path / "site" / "edgekit").mkdir(parents=True)
-    (tmp_path / "site" / "edgekit" / "__init__.py").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
-    assert doctor.hidden_by_a_folder() is None
 
 
 @pytest.mark.needs_ort

@@ -97,19 +97,23 @@ def test_a_type_checker_knows_all_names(tmp_path: Path) -> None:
     assert [f"{Path(row['file']).name}: {row['message']}" for row in rows if row["severity"] == "error"] == []
 
 
-def test_the_device_side_is_light() -> None:
-    """``edgekit.runtime`` and ``edgekit.Session`` load neither onnx nor click, and take less than 40 ms."""
+def test_the_device_side_is_light(tmp_path: Path) -> None:
+    """``edgekit.runtime`` and ``edgekit.Session`` load neither onnx nor click, and take less than 40 ms of a
+    processor from bytecode, as pip installs it."""
     script = (
         "import sys, time, numpy; began = time.process_time()\n"
         "import edgekit, edgekit.runtime; edgekit.Session\n"
         "print(1000 * (time.process_time() - began), *({'onnx', 'click'} & sys.modules.keys()))"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "targets")])}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "targets")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     runs = [
         subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
         ).stdout.split()
-        for _ in range(12)
+        for _ in range(6)
     ]
     assert all(len(run) == 1 for run in runs)
     assert min(float(run[0]) for run in runs) < 40
+    print(f"{min(float(run[0]) for run in runs):.1f} ms")

@@ -44,18 +44,7 @@ def bench(
     fps: float | None = None,
     price_per_hour: float | None = None,
 ) -> dict[str, Any]:
-    """Time a variant, or one engine's best one, on the bundle's first golden vector.
-
-    Args:
-        bundle: Bundle with a golden vector.
-        engine: A target, or None.
-        variant: Name of a variant, or None.
-        threads: Number of threads of a run. None means a Session's default.
-        accelerator: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``). None means the CPU.
-        seconds: Duration of the timed runs, in seconds.
-        fps: Runs that start in a second, as with a camera. None means that each starts when the last one has
-            ended. Threads and processors that sleep in between take time to wake.
-        price_per_hour: Price of this machine per hour, in any currency.
+    """Time a variant, or one engine's best one, on the bundle's first golden vector, as ``edgekit.bench``.
 
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,

@@ -47,7 +47,7 @@ class ImportOptions:
         if not self.trust_pickle:
             raise ModelError(
                 f"{path.name} is {description}: loading it runs any code it contains. If you trust its "
-                f"author, add --trust-pickle (Python: trust_pickle=True). Otherwise {remedy}"
+                f"author, add --trust-pickle. Otherwise {remedy}"
             )
 
 

@@ -113,7 +113,7 @@ def checked_script(path: Path, target: Path) -> Path:
 def _refusal(path: Path, description: str) -> ModelError:
     return ModelError(
         f"{path.name}: {description}. Such a file may run code or change files. If you trust its author, add "
-        "--trust-pickle (Python: trust_pickle=True)"
+        "--trust-pickle"
     )
 
 

@@ -86,7 +86,7 @@ def check(
 
         with _recorded(options):
             findings = check_here(**options)
-    return [replace(finding, fix=spoken(finding.fix)) for finding in findings]
+    return [replace(f, message=spoken(f.message), fix=spoken(f.fix)) for f in findings]
 
 
 @public

@@ -35,7 +35,7 @@ def test_a_folder_becomes_a_bundle_with_its_card(tmp_path: Path) -> None:
     assert sorted(each.label for each in scores) == ["cat", "dog", "fox"]
     (note,) = edgekit.check(folder, ["ort"])
     assert (note.code, note.severity) == ("EK1107", "note")
-    assert note.message.endswith("from the folder's files: --shape pixel_values=1x3x24x40")
+    assert note.message.endswith('from the folder\'s files: shapes={"pixel_values": (1, 3, 24, 40)}')
     card = draft_card(folder).card
     assert card == edgekit.draft_card(folder / "onnx" / "model.onnx").card  # in a child with few rights
     assert card.title == "animals"

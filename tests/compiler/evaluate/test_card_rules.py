@@ -121,7 +121,7 @@ def test_a_build_stops_at_an_error_unless_it_is_forced(tmp_path: Path) -> None:
     options: dict[str, Any] = {"targets": ["ort"], "samples": str(tmp_path / "*.png")}
     with pytest.raises(CardError, match="this card does not fit the model") as refused:
         edgekit.build(model, **options, card=CLASSES)
-    assert str(refused.value).endswith("correct the card, or use force to build anyway")
+    assert str(refused.value).endswith("correct the card, or use force=True to build anyway")
     forced = edgekit.build(model, **options, card=CLASSES, force=True)
     assert forced.manifest["samples"]["card"][1:] == [UNCHECKED]
     assert "note      the first layer's channels have a standard deviation of 11" in forced.report

@@ -44,7 +44,7 @@ def test_the_vocabulary_is_as_large_as_the_embedding(tmp_path: Path) -> None:
     assert str(error.value).splitlines() == [
         "reader: this card does not fit the model",
         f"  {another.format(20)}",
-        "  correct the card, or use force to build anyway",
+        "  correct the card, or use force=True to build anyway",
     ]
 
 

@@ -29,10 +29,7 @@ from tests.fixtures.framework_files import (
     trap,
 )
 
-TRUST = (
-    "loading it runs any code it contains. If you trust its author, add --trust-pickle (Python: "
-    "trust_pickle=True). Otherwise "
-)
+TRUST = "loading it runs any code it contains. If you trust its author, add trust_pickle=True. Otherwise "
 SAVE = 'torch.export.save(torch.export.export(module.eval(), (example,)), "model.pt2")'
 YOLO = ("ultralytics.nn.tasks", "DetectionModel")
 LINEAR = ("torch.nn.modules.linear", "Linear")

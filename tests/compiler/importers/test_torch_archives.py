@@ -15,6 +15,7 @@ import pytest
 import edgekit
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
 from edgekit.errors import EdgeKitError, ModelError
+from edgekit.system.python_calls import in_python
 from tests.fixtures.framework_files import (
     TENSORS,
     Trap,
@@ -25,10 +26,7 @@ from tests.fixtures.framework_files import (
     torchscript,
 )
 
-TRUST = (
-    ". Such a file may run code or change files. If you trust its author, add --trust-pickle (Python: "
-    "trust_pickle=True)"
-)
+TRUST = ". Such a file may run code or change files. If you trust its author, add --trust-pickle"
 WEIGHTS = "data__weights__model_weights_config.json"
 CONSTANTS = "data__constants__model_constants_config.json"
 FORWARD = "class M(Module):\n  def forward(self: __torch__.M, x: Tensor) -> Tensor:\n"
@@ -311,5 +309,7 @@ def test_no_verb_loads_them(verb: str, tmp_path: Path) -> None:
     }
     with pytest.raises(EdgeKitError) as error:
         does[verb]()
-    assert str(error.value) == f"m.pt2: {PICKLED.format(repr('data/constants/opaque_obj_0'))}{TRUST}"
+    assert (
+        str(error.value) == f"m.pt2: {PICKLED.format(repr('data/constants/opaque_obj_0'))}{in_python(TRUST)}"
+    )
     assert not sprung.exists()

@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused(network: Path, tmp_path: Path) -> None:
     for target in ("coreml", "tensorrt"):
         with pytest.raises(UsageError) as error:
             edgekit.build(network, targets=[target], card=card(), io="uint8")
-        assert str(error.value) == f"{target} does not support --io uint8; it supports nchw"
+        assert str(error.value) == f'{target} does not support io="uint8"; it supports nchw'
 
 
 @pytest.mark.needs_ort

@@ -82,7 +82,7 @@ def test_a_card_that_finds_nothing_stops_the_build_before_anything_is_compiled(
         "24 labelled samples",
         '  most likely wrong: inputs.image.colour is "BGR", not "RGB": top-1 is 1.000 with that on 16 '
         "samples",
-        "  correct the card or the labels, or use force to build anyway",
+        "  correct the card or the labels, or use force=True to build anyway",
     ]
     assert refused.value.exit_code == 2
     assert not {"compiled", "calibrated", "searched"} & {stage.name for stage in stages}
@@ -163,7 +163,7 @@ def test_force_without_photographs_is_refused(tmp_path: Path) -> None:
         models.write(tmp_path, models.COLOUR_CLASSIFIER),
         [{"image": np.zeros((1, 3, 8, 8), "f4")}],
     )
-    refusal = "force applies to int8 and to a card with photographs or labels; leave it out"
+    refusal = "force=True applies to int8 and to a card with photographs or labels; leave it out"
     with pytest.raises(UsageError, match=re.escape(refusal)):
         edgekit.build(model, targets=["ort"], card=card(), samples=samples, force=True)
 

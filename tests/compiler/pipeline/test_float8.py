@@ -16,7 +16,7 @@ from tests.fixtures import models
 pytestmark = pytest.mark.needs_tensorrt
 
 
-NO_SAMPLES = "fp8 needs calibration samples: add --samples with 64 to 128 typical inputs"
+NO_SAMPLES = "fp8 needs calibration samples: add samples with 64 to 128 typical inputs"
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_it_is_held_to_the_goal(model: Path) -> None:
         (
             ["jetson-thor"],
             False,
-            "fp8 is never timed, so its float variant must stay; leave --no-fallback out",
+            "fp8 is never timed, so its float variant must stay; leave fallback=False out",
         ),
     ],
 )

@@ -251,13 +251,13 @@ def test_a_constant_that_does_not_follow_is_refused_by_its_node_with_shapes_to_l
     message = str(error.value)
     assert "it cannot take all sizes of 1..64: node " in message
     assert "(Div): constant r does not follow from the size; list shapes instead: " in message
-    assert "--shape x=1x8,1x16,1x32,1x64" in message
+    assert 'shapes={"x": [(1, 8), (1, 16), (1, 32), (1, 64)]}' in message
 
 
 def test_an_output_that_does_not_grow_evenly_is_refused(tmp_path: Path) -> None:
     model = uneven(tmp_path, "s = Shape<start = 1>(x) h = Div(s, two) y = Slice(x, zero, h, one)", "m")
     with pytest.raises(
-        UsageError, match=r"^--shape: dimension 1 of y does not grow evenly with the range 2\.\.64"
+        UsageError, match=r"^shapes: dimension 1 of y does not grow evenly with the range 2\.\.64"
     ):
         edgekit.build(model, targets=["ort"], shapes={"x": (1, "2..64")}, trusted=True)
 
@@ -265,14 +265,14 @@ def test_an_output_that_does_not_grow_evenly_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"targets": ["ort", "tflite"]}, "tflite cannot have a range; list shapes instead, e.g. --shape ids"),
-        ({"shapes": {"ids": (1, "1..8"), "mask": (1, "1..9")}}, "--shape: a range is one size, of one"),
-        ({"shapes": {"ids": ("1..8", "1..8")}}, "--shape: a range is one size, of one dimension"),
-        ({"shapes": {"ids": (1, "1..8"), "mask": [(1, 2), (1, 3)]}}, "--shape: a range is one size"),
+        ({"targets": ["ort", "tflite"]}, "tflite cannot have a range; list shapes instead, e.g. shapes="),
+        ({"shapes": {"ids": (1, "1..8"), "mask": (1, "1..9")}}, "shapes: a range is one size, of one"),
+        ({"shapes": {"ids": ("1..8", "1..8")}}, "shapes: a range is one size, of one dimension"),
+        ({"shapes": {"ids": (1, "1..8"), "mask": [(1, 2), (1, 3)]}}, "shapes: a range is one size"),
         ({"shapes": {"ids": (1, "8..1")}}, "a range is written 1..512"),
         ({"shapes": {"ids": (1, "1..2")}}, "1..2 is a range of 2 sizes; list their shapes instead"),
-        ({"lengths": (4,), "card": encoder_card()}, "--lengths cannot be combined with several shapes of"),
-        ({"io": {"tokens": "nchw"}}, "--shape cannot be combined with --io"),
+        ({"lengths": (4,), "card": encoder_card()}, "lengths cannot be combined with several shapes of"),
+        ({"io": {"tokens": "nchw"}}, "shapes cannot be combined with io"),
     ],
 )  # fmt: skip
 def test_ranges_that_are_refused(options: dict[str, Any], reason: str, tmp_path: Path) -> None:

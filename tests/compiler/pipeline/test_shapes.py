@@ -281,8 +281,8 @@ def test_the_command_line_and_a_rebuild(tmp_path: Path) -> None:
     command = ["build", str(model), "-t", "ort", "--shape", "image=1x3x96x96,1x3x64x64", "-o", str(path)]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
-    assert "runs at the shape of its inputs: 1x3x64x64 " in done.output
     shown = CliRunner().invoke(main, ["inspect", str(path)]).output
+    assert "runs at the shape of its inputs: 1x3x64x64 " in shown
     assert "  input     image float32 1x3x96x96\n  or        image float32 1x3x64x64\n" in shown
     with Bundle.open(path) as bundle:
         assert bundle.manifest["options"]["shapes"] == {"image": [[1, 3, 64, 64], [1, 3, 96, 96]]}
@@ -325,21 +325,21 @@ def test_several_inputs_and_batches_go_in_parallel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "options", "told"),
     [
-        ({"image": SHAPES}, {"io": "nchw"}, "--shape cannot be combined with --io; leave one of them out"),
+        ({"image": SHAPES}, {"io": "nchw"}, "shapes cannot be combined with io; leave one of them out"),
         (
             {"image": SHAPES},
             {"shrink": "-50%"},
-            "--shape with several shapes cannot be combined with --shrink; ",
+            "shapes with several shapes cannot be combined with shrink; ",
         ),
-        ({"image": [SHAPES[0], SHAPES[0]]}, {}, "--shape: image=1x3x64x64 is given more than once"),
+        ({"image": [SHAPES[0], SHAPES[0]]}, {}, "shapes: image=1x3x64x64 is given more than once"),
         ({"image": [SHAPES[0], 3]}, {}, "shape 2 of image is 3; it must be whole numbers"),
-        ({"image": SHAPES, "other": [(1, 2)] * 2}, {}, "--shape: inputs have different numbers of shapes"),
-        ({"other": SHAPES}, {}, "--shape other=1x3x128x128: the model has no input other"),
-        ({"image": [(1, 3, 64), SHAPES[1]]}, {}, "--shape: the model cannot be opened with image=1x3x64: "),
+        ({"image": SHAPES, "other": [(1, 2)] * 2}, {}, "shapes: inputs have different numbers of shapes"),
+        ({"other": SHAPES}, {}, 'shapes={"other": (1, 3, 128, 128)}: the model has no input other'),
+        ({"image": [(1, 3, 64), SHAPES[1]]}, {}, "shapes: the model cannot be opened with image=1x3x64: "),
         (
             {"image": [(1, 4, 64, 64), SHAPES[1]]},
             {},
-            "--shape: the model cannot be opened with image=1x4x64x64",
+            "shapes: the model cannot be opened with image=1x4x64x64",
         ),
     ],
 )
@@ -354,5 +354,5 @@ def test_what_does_not_go_with_it_is_refused(
 
 def test_other_verbs_take_one_shape(tmp_path: Path) -> None:
     shapes: Any = {"image": SHAPES}
-    with pytest.raises(UsageError, match="--shape image: several shapes are for edgekit build; give one"):
+    with pytest.raises(UsageError, match="shapes image: several shapes are for edgekit build; give one"):
         edgekit.check(detector(tmp_path / "d.onnx"), ["ort"], shapes=shapes, trusted=True)

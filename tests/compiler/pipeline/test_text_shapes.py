@@ -205,20 +205,20 @@ def test_a_model_that_does_not_honour_its_mask_is_refused(tmp_path: Path) -> Non
         edgekit.build(model, targets=["ort"], card=encoder_card(), lengths=[4], trusted=True)
     told = str(error.value)
     assert told.startswith("encoder.onnx ignores its mask: output tokens for 4 tokens changes")
-    assert told.endswith("leave --lengths out")
+    assert told.endswith("leave lengths out")
     assert "\n" not in told
 
 
 @pytest.mark.parametrize(
     ("lengths", "options", "told"),
     [
-        ([16], {}, "--lengths is 16; it must be numbers of tokens, ascending, below the card's 16"),
-        ([8, 4], {}, "--lengths is 8,4; it must be numbers of tokens, ascending, below the card's 16"),
-        ([4], {"io": "nchw"}, "--lengths cannot be combined with --io; leave one of them out"),
+        ([16], {}, "lengths is 16; it must be numbers of tokens, ascending, below the card's 16"),
+        ([8, 4], {}, "lengths is 8,4; it must be numbers of tokens, ascending, below the card's 16"),
+        ([4], {"io": "nchw"}, "lengths cannot be combined with io; leave one of them out"),
         (
             [4],
             {"shrink": "-50%"},
-            "--lengths cannot be combined with --shrink; build the model that edgekit model shrink writes",
+            "lengths cannot be combined with shrink; build the model that edgekit model shrink writes",
         ),
     ],
 )
@@ -232,5 +232,5 @@ def test_what_does_not_go_with_it_is_refused(
 
 def test_without_a_mask_there_is_nothing_to_cut_off_by(tmp_path: Path) -> None:
     model, shapes = encoder(tmp_path / "e.onnx"), {"ids": (1, 16), "mask": (1, 16)}
-    with pytest.raises(UsageError, match="--lengths needs the text's mask: add a card with an input of"):
+    with pytest.raises(UsageError, match="lengths needs the text's mask: add a card with an input of"):
         edgekit.build(model, targets=["ort"], shapes=shapes, lengths=[4], trusted=True)

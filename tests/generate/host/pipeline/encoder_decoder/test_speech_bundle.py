@@ -188,7 +188,7 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
     )
     assert refusal(io="nhwc") == "io: does not apply to speech models; leave it out"
     assert refusal(max_drop="2%", precision="int8") == (
-        "max_drop of speech models needs recordings; add samples FOLDER"
+        "max_drop of speech models needs recordings; add samples=FOLDER"
     )
     assert refusal(max_drop="20dB", precision="int8", samples="x").startswith(
         "max_drop is '20dB'; for speech"

@@ -111,7 +111,7 @@ def test_other_tokens_are_one_error_before_anything_is_built(folder: Path, tmp_p
     with pytest.raises(UsageError) as caught:
         edgekit.build(folder / "big.gguf", targets=["ort"], draft=swapped)
     assert str(caught.value) == (
-        f"--draft: tiny cannot draft for tiny: 2 of its tokens differ, the first one is {len(tokens) - 2}; "
+        f"draft: tiny cannot draft for tiny: 2 of its tokens differ, the first one is {len(tokens) - 2}; "
         "use a model with the same tokenizer"
     )
     other = tmp_path / "other.txt"
@@ -119,13 +119,13 @@ def test_other_tokens_are_one_error_before_anything_is_built(folder: Path, tmp_p
     with pytest.raises(UsageError) as caught:
         edgekit.build(folder / "big.gguf", targets=["ort"], draft=other)
     assert str(caught.value) == (
-        f"--draft: {other} is not a language model; pass a GGUF file or a Hugging Face folder"
+        f"draft: {other} is not a language model; pass a GGUF file or a Hugging Face folder"
     )
 
 
 def test_the_command_builds_and_generates_with_it(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "chat.edgekit"
-    given = ["build", str(folder / "big.gguf"), "-t", "ort", "-o", str(output), "--draft"]
+    given = ["build", str(folder / "big.gguf"), "-t", "ort", "-o", str(output), "-v", "--draft"]
     done = CliRunner().invoke(main, [*given, str(folder / "small.gguf")])
     assert done.exit_code == 0, done.output
     assert "  draft     small, 0.1 M parameters" in done.output

@@ -160,18 +160,18 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": "x"}, "--samples: does not apply to language models; leave it out"),
+        ({"samples": "x"}, "samples: does not apply to language models; leave it out"),
         (
             {"precision": "bf16"},
             "language models cannot be built as 'bf16'; available: fp32, fp16, int8, int4, auto",
         ),
-        ({"context": 129}, "--context is 129; tiny supports 64 to 128 tokens"),
+        ({"context": 129}, "context is 129; tiny supports 64 to 128 tokens"),
         (
             {"max_drop": "24dB"},
-            "--max-drop is '24dB'; for language models it must be a percentage of perplexity, e.g. "
+            "max_drop is '24dB'; for language models it must be a percentage of perplexity, e.g. "
 "2%",
         ),
-        ({"max_drop": "2%"}, "--max-drop applies to int8 and int4, but the precision is fp32"),
+        ({"max_drop": "2%"}, "max_drop applies to int8 and int4, but the precision is fp32"),
     ],
 )  # fmt: skip
 def test_options_are_refused_with_the_reason(
@@ -186,7 +186,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     path, output = write_tiny(tmp_path / "tiny.gguf"), tmp_path / "chat.edgekit"
     done = CliRunner().invoke(main, ["build", str(path), "-t", "ort", "-o", str(output), "--context", "64"])
     assert done.exit_code == 0, done.output
-    assert f"next: edgekit generate {output} -p Hello, or copy it to the device" in done.output
+    assert f"try:    edgekit generate {output} -p Hello\n" in done.output
     assert read_generation(Bundle.open(output).card or {}, "card").context_length == 64
 
 
