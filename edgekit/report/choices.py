@@ -92,6 +92,8 @@ def _smaller(variant: Variant, whole: Variant | None) -> Tile:
     if whole is None or variant is whole or not size_bytes:
         return Tile("size", size(size_bytes), "the variant's files")
     whole_bytes = whole.evidence["size_bytes"]
+    if whole_bytes <= size_bytes:
+        return Tile("size", size(size_bytes), f"fp32 has {size(whole_bytes)}")
     text = f"{size(size_bytes)} of {size(whole_bytes)}"
     return Tile("smaller than fp32", f"{whole_bytes / size_bytes:.1f}x", text)
 
@@ -102,7 +104,10 @@ def _kept(choice: Choice) -> Tile:
     kept = score.get("value", score.get("agreement"))
     if kept is None or score.get("unit"):
         return Tile("accuracy", lowest_snr(variant), "SNR of its outputs against the source model's")
-    return Tile("accuracy kept", f"{100 * kept:.1f} %", choice.accuracy)
+    parts = [f"at least {100 * score['low']:.1f} %"] if "low" in score else []
+    if (task := evidence.get("task") or {}).get("value") is not None and "float" in task:
+        parts.append(f"{task['metric']} {task['value']:.3f}, float model {task['float']:.3f}")
+    return Tile("accuracy kept", f"{100 * kept:.1f} %", "; ".join(parts) or "of the float model's answers")
 
 
 def _verified(variant: Variant, measured: Mapping[str, Any]) -> Tile:

@@ -33,7 +33,7 @@ class Elements(HTMLParser):
 
 def test_the_page_has_the_advice_and_the_text_report_s_facts() -> None:
     page = page_of(reported_bundle())
-    assert "<p>Timed on A CPU, 2 threads.</p>" in page
+    assert "<p>Next: copy the bundle to the device and run edgekit verify there.</p>" in page
     assert "self-mAP 0.072; 0.750 is required" in page
     assert "Compared with the source model on 8 files" in page
     assert "1 block stays float: conv" in page
