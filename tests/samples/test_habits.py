@@ -78,7 +78,7 @@ def test_there_are_ten() -> None:
 
 @pytest.mark.needs_pyright
 def test_a_type_checker_knows_all_names(tmp_path: Path) -> None:
-    """It reads the paths that an editable install writes (editable_paths.py), and no import hook."""
+    """It reads the paths that an editable install writes (.ci/editable_paths.py), and no import hook."""
     shutil.copytree(PROGRAMS[0].parent, tmp_path / "habits")
     venv.create(tmp_path / "venv")
     site = sysconfig.get_path("purelib", "venv", vars={"base": str(tmp_path / "venv")})
