@@ -11,10 +11,14 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
 
 from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 SMALL_BYTES = 128 << 10
 """Smaller arrays come from the heap and are not returned (glibc: M_MMAP_THRESHOLD)."""

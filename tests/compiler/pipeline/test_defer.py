@@ -178,7 +178,7 @@ def test_the_bundle_says_what_it_is(both: Path, found: Deferral) -> None:
     note = "small-ort-fp32 answers, ort-fp32 where it is unsure"
     assert note in bundle.report
     assert "another, smaller model: it answers alone only where nothing else does" in bundle.report
-    assert "Use ort-deferral" in advice(bundle.manifest, bundle.variants)[0]
+    assert "use ort-deferral" in advice(bundle.manifest, bundle.variants)[0]
     assert not [check for check in verify_bundle(bundle) if check.failed]
     with Session(bundle, engine="ort") as session:
         assert session.active.variant == "ort-fp32"

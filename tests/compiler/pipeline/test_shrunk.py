@@ -72,7 +72,7 @@ def test_the_page_draws_them_and_advises_the_whole_model(tmp_path: Path) -> None
     assert points.keys() == {variant.name for variant in bundle.variants}
     assert points["ort-shrunk60-fp32"].accuracy == bundle.variants[2].evidence["shrunk"]["snr_db"]
     assert points["ort-fp32"].front
-    assert facts.advice[0].startswith("Use ort-fp32 on ort ")
+    assert facts.advice[0].startswith("On ort, use ort-fp32 ")
 
 
 def test_a_session_runs_the_whole_model_unless_it_is_asked_for_a_smaller_one(tmp_path: Path) -> None:
@@ -167,21 +167,21 @@ def test_where_nothing_is_timed_there_is_no_smaller_model(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"samples": None}, "shrink needs samples to fit and judge smaller models: add samples"),
-        ({"shrink": "a lot"}, "shrink is 'a lot'; it must be a percentage between 0 and 100, e.g. -20%"),
+        ({"samples": None}, "--shrink needs samples to fit and judge smaller models: add --samples"),
+        ({"shrink": "a lot"}, "--shrink is 'a lot'; it must be a percentage between 0 and 100, e.g. -20%"),
         (
             {"distil": "long"},
-            "distil is 'long'; it must be a length of training, e.g. 20min, 1h or 12epochs",
+            "--distil is 'long'; it must be a length of training, e.g. 20min, 1h or 12epochs",
         ),
         (
             {"distil": "0min"},
-            "distil is '0min'; it must be a length of training, e.g. 20min, 1h or 12epochs",
+            "--distil is '0min'; it must be a length of training, e.g. 20min, 1h or 12epochs",
         ),
         (
             {"shrink": None, "distil": "1h"},
-            'distil trains the models of shrink; give shrink="-50%" or shrink="auto" too',
+            "--distil trains the models of --shrink; give --shrink -50% or --shrink auto too",
         ),
-        ({"precision": "int8-weights"}, "shrink builds smaller models in fp32, fp16, int8, auto,"),
+        ({"precision": "int8-weights"}, "--shrink builds smaller models in fp32, fp16, int8, auto,"),
     ],
 )
 def test_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:

@@ -272,8 +272,8 @@ def contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
 @pytest.mark.parametrize(
     ("adapters", "targets", "message"),
     [
-        ({"a:b": "one"}, ["ort"], "--adapter: 'a:b' is not a name; use a letter"),
-        ({"a": "one"}, ["tflite"], "--adapter: tflite takes no adapters; leave it out, or merge the weights"),
+        ({"a:b": "one"}, ["ort"], "adapters: 'a:b' is not a name; use a letter"),
+        ({"a": "one"}, ["tflite"], "adapters: tflite takes no adapters; leave it out, or merge the weights"),
         ({"a": "missing"}, ["ort"], "is not an adapter; pass a folder of PEFT"),
     ],
 )
