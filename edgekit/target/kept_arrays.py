@@ -10,7 +10,6 @@ import math
 import sys
 import threading
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING
 
 import numpy as np
