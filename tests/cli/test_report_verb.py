@@ -36,7 +36,7 @@ def test_build_writes_the_page_too(model: Path, call: Call, tmp_path: Path) -> N
     page = tmp_path / "report.html"
     assert call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--report", page).exit_code == 0
     written = page.read_text("utf-8")
-    assert "On ort, use ort-fp32" in written
+    assert "<h2>ort-fp32</h2>" in written
     assert "m.edgekit, sha256 " in written
 
 
