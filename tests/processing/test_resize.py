@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -85,6 +87,26 @@ def test_opencv_resizes_if_its_bytes_are_equal(
     for count in (2, 3):  # once on noise and once on the frame, then on the frame alone
         np.testing.assert_array_equal(resized(frame, *size, **how), first)
         assert len(calls) == count
+
+
+@pytest.mark.parametrize("channels", [(0,), (1,), (2, 0), (1, 1, 1), (2, 1, 0)])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_any_channels_of_later_images(stride: int, channels: tuple[int, ...]) -> None:
+    pytest.importorskip("cv2")
+    frame, box = picture(64, 48)[:, :, :stride], Box(0, 0, 64, 48)
+    wanted = tuple(channel % stride for channel in channels)
+    first = resize_planes(frame, box, 41, 31, channels=wanted).copy()
+    for _ in range(3):
+        np.testing.assert_array_equal(resize_planes(frame, box, 41, 31, channels=wanted), first)
+
+
+def test_another_module_of_that_name_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", ModuleType("cv2"))
+    resize._plan.cache_clear()
+    first = resized(picture(64, 48), 41, 31).copy()
+    for _ in range(3):
+        np.testing.assert_array_equal(resized(picture(64, 48), 41, 31), first)
+    resize._plan.cache_clear()
 
 
 @pytest.mark.parametrize("size", [(416, 312), (320, 240)])
