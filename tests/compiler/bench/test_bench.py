@@ -36,6 +36,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
     times["cpu_ms"] = 35.0
     used = {"rss_mb": 50.0, "energy_j": None, "no_energy": "why", "overhead_us": 21.0, "ratio": 1.002}
+    used["session_ms"] = {"b-fp32": 25.0, "a-fp32": 24.0}
     told = render([{**r, **times, **used} for r in results])
     assert told.splitlines() == [
         "  variant  load  first  p50    p95    p99    CPU    overhead",
@@ -44,6 +45,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "",
         "  ran       a-fp32  on A Runtime 1.0, 1 thread",
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",
+        "  kept      for sessions here, in ms of CPU time on one thread: a-fp32 24, b-fp32 25",
         "  memory    50 MB at most, of this process",
         "  energy    not measured: why",
     ]
