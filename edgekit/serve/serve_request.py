@@ -66,8 +66,9 @@ class ServeRequest:
         "Frigate's labelmap_path; classes are found in it by name.", heading="Frigate and Wyoming",
     ))  # fmt: skip
     accelerator: str | None = field(default=None, metadata=option(
-        "Accelerator for Frigate's frames: gpu, npu, auto, or an interface such as cuda.",
-        metavar="KIND", heading="Frigate and Wyoming",
+        "With --frigate: Run on this processor or interface (edgekit doctor), once it has reproduced the "
+        "golden vectors.",
+        metavar="gpu|npu|NAME", heading="Frigate and Wyoming",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,
