@@ -129,6 +129,10 @@ def serve(request: ServeRequest) -> None:
             _listening(grpc).close()  # grpcio shares the port with another server of this user
         over_wyoming = None if wyoming is None else sockets.enter_context(_listening(wyoming))
         models = _models(request, bundles)
+        if over_wyoming is not None and request.repository is None:
+            from edgekit.serve.wyoming import need_audio
+
+            need_audio(models)
         over_grpc = target = None
         if grpc is not None:
             over_grpc = _grpc_server(models, f"{grpc.shown}:{grpc.port}", tls, connections, share)
