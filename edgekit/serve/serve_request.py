@@ -49,6 +49,10 @@ class ServeRequest:
     grpc: str | None = field(default=None, metadata=option(
         "Address for gRPC, e.g. 127.0.0.1:8081. Without it, gRPC is off.", metavar="HOST:PORT",
     ))  # fmt: skip
+    split: Sequence[str] = field(default=(), metadata=option(
+        "Requests without a version that another version takes: a share of the users, e.g. net:2=10%, or "
+        "those with a header, e.g. net:2=X-Group:beta.", metavar="NAME:VERSION=REQUESTS",
+    ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,
     ))  # fmt: skip
