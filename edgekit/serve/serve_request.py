@@ -42,6 +42,8 @@ class ServeRequest:
         bundles: Bundles as on the command line: ``PATH`` or ``NAME=PATH``.
         listen: Address to listen on.
         grpc: Address for gRPC, e.g. 127.0.0.1:8081.
+        split: Requests without a version that another version takes: a share of the users, e.g. net:2=10%,
+            or those with a header, e.g. net:2=X-Group:beta.
         repository: Folder of bundles to load from.
         memory_mb: Memory limit of loaded models; the least recently used ones are unloaded.
         behind_proxy: All clients come through a proxy, which has TLS and limits each address.
