@@ -21,8 +21,8 @@ TOLERATED, DRIFTED = math.log(1.05), math.log(1.13)
 LIMIT = math.log(1e6)
 """Of the sum: about one false alarm in a million excursions at 5 % (Wald's bound)."""
 SUSTAINED, SUSTAINED_S = 50, 2.0
-"""Consecutive measurements, and seconds, that an excursion must last before it is reported, and the seconds
-that its end must last: 50 runs of half a millisecond are over before another process has finished its turn."""
+"""Consecutive measurements, and seconds, that an excursion must last before it is reported, and seconds that
+its end must last: 50 runs of half a millisecond are over before another process has finished its turn."""
 LEAST_SPREAD, LEAST_REACH = 0.1, 0.3
 """A baseline may have been recorded on an idle device: its spread is taken as at least 10 %. Values beyond 30
 %, or four spreads, are clipped."""

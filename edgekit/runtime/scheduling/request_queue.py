@@ -221,8 +221,8 @@ class Requests(Closing):
     def counts(self) -> dict[str, int]:
         """Return the counts of requests so far.
 
-        Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``runs``: calls of the
-        engine; ``overdue``: not run because their deadline had passed; ``refused``: the queue was full;
+        Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``runs``: calls of
+        the engine; ``overdue``: not run because their deadline had passed; ``refused``: the queue was full;
         ``cancelled``; and ``waiting``: queued now.
         """
         with self._lock:
