@@ -367,16 +367,3 @@ def _metrics_of(models: ServedModels) -> str:
             if not line.startswith("# ") or line not in lines:
                 lines.append(line)
     return "\n".join(line for lines in families.values() for line in lines) + "\n"
-
-
-def model_lines(models: ServedModels) -> list[str]:
-    """Describe the served models for the terminal."""
-    lines = []
-    for model in models:
-        active = model.session.active
-        lines.append(
-            f"  {model.name} {model.version}  {active.variant} on {active.engine}, {active.precision}"
-        )
-        if missing := getattr(model, "missing", ""):  # language models have failed to load without it
-            lines.append(f"  not ready {model.name} {model.version}  {missing}")
-    return lines

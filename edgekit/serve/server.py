@@ -92,6 +92,11 @@ def serve(request: ServeRequest) -> None:
         As ``ServedModels``.
     """
     request.check()
+    if request.frigate is not None:
+        from edgekit.serve.frigate.server import serve_frigate
+
+        serve_frigate(request)
+        return
     need_packages(request.grpc is not None)
     from edgekit.serve.service import Access
 
