@@ -182,6 +182,7 @@ EXTRAS = {
     "dask": "distributed",
     "ray": "ray",
     "serve": "google grpc httptools orjson starlette uvicorn uvloop websockets",
+    "frigate": "zmq",
     "traces": "opentelemetry",
     "trust": "cryptography",
     "update": "securesystemslib tuf zstandard",
@@ -197,6 +198,7 @@ PACKAGES = {
     "opentelemetry": "opentelemetry-sdk",
     "paho": "paho-mqtt",
     "vl_convert": "vl-convert-python",
+    "zmq": "pyzmq",
 }
 """Module -> its package, if the package has another name."""
 

@@ -31,6 +31,7 @@ from edgekit.serve.serve_request import ADDRESS_SHARE, ServeRequest
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls, tls_of
+from edgekit.serve.traffic_split import TrafficSplit, parse_split
 from edgekit.system.cpu import default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.listen_address import Address, address_of
@@ -91,6 +92,11 @@ def serve(request: ServeRequest) -> None:
         As ``ServedModels``.
     """
     request.check()
+    if request.frigate is not None:
+        from edgekit.serve.frigate.server import serve_frigate
+
+        serve_frigate(request)
+        return
     need_packages(request.grpc is not None)
     from edgekit.serve.service import Access
 
@@ -108,6 +114,7 @@ def serve(request: ServeRequest) -> None:
                 f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
                 "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
             )
+    split = TrafficSplit([parse_split(text) for text in request.split])
     bundles = bundles_by_name(request.bundles)
     files = raised_open_files(request.connections + FILES)
     share = 1.0 if request.behind_proxy else ADDRESS_SHARE
@@ -122,6 +129,8 @@ def serve(request: ServeRequest) -> None:
         if grpc is not None:
             _listening(grpc).close()  # grpcio shares the port with another server of this user
         models = _models(request, bundles)
+        if request.repository is None:
+            _check_split(split, models)
         over_grpc = target = None
         if grpc is not None:
             over_grpc = _grpc_server(models, f"{grpc.shown}:{grpc.port}", tls, connections, share)
@@ -130,11 +139,20 @@ def serve(request: ServeRequest) -> None:
         request.announce(url, target, token if request.token_file is None else None, models)
         for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain
             signal.signal(number, _ended)
-        server_of(_app_of(models, access, over_grpc, memory), tls, connections).run(sockets=[listening])
+        server_of(_app_of(models, access, over_grpc, memory, split), tls, connections).run(
+            sockets=[listening]
+        )
 
 
 def _tls(request: ServeRequest) -> Tls | None:
     return tls_of(request.tls_cert, request.tls_key, request.tls_clients)
+
+
+def _check_split(split: TrafficSplit, models: ServedModels) -> None:
+    for name, version in (rule.key for rule in split.rules):
+        if version not in (versions := models.versions(name)):
+            has = f"it has {', '.join(versions)}" if versions else "there is no such model"
+            raise UsageError(f"--split {name}:{version}: {name} has no version {version}; {has}")
 
 
 def _models(request: ServeRequest, bundles: Mapping[Key, Paths]) -> ServedModels:
@@ -165,7 +183,11 @@ def _grpc_server(
 
 
 def _app_of(
-    models: ServedModels, access: Access, grpc: GrpcServer | None, memory: RequestMemory
+    models: ServedModels,
+    access: Access,
+    grpc: GrpcServer | None,
+    memory: RequestMemory,
+    split: TrafficSplit,
 ) -> Starlette:
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
@@ -188,6 +210,7 @@ def _app_of(
         memory=memory,
         companion=None if grpc is None else grpc_server,
         traces=traces_of_environment(),
+        split=split,
     )
 
 

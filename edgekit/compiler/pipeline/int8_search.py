@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.forecast import OPTIMIZED, QUICK, part
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
@@ -74,18 +75,21 @@ def search_int8(
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
-    best = best_so_far((), None, bool)
+    best = running = ""
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        notify(f"{profile.name}: {detail}", done, total, unit, limit.left_s(), best)
+        number = f", candidate {len(measured_so_far) + 1}" if running else ""
+        notify(f"{profile.name}{number}: {detail}", done, total, unit, limit.left_s(), best, running)
 
     def measure(config: CandidateConfig) -> Measurement:
-        nonlocal best
-        candidates.report = lambda detail, *counts: report(f"{config}: {detail}", *counts)
+        nonlocal best, running
+        candidates.report = report
         if not candidates.is_known(config):
-            report(str(config))
+            kind = QUICK if config.recipe.rounding == "nearest" else OPTIMIZED
+            running = part(f"{profile.name} {options.precision}", kind, len(measured_so_far))
+            report("quantizing")
         measured_so_far.append(candidates.measure(config))
-        best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
+        best, running = best_so_far(measured_so_far, candidates.parent_ms, is_enough), ""
         return measured_so_far[-1]
 
     def has_time(config: CandidateConfig) -> bool:
