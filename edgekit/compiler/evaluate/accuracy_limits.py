@@ -72,8 +72,7 @@ class Goal:
                 proportion may be low by up to CHANCE standard errors: 12 of 14 does not contradict 0.9.
             before: Predictions kept on the validation samples. They are added to those on the test samples,
                 which are few.
-            strict: Whether no more changed answers or lost predictions are attributed to chance than on the
-                test samples.
+            strict: Whether no lost prediction is attributed to chance.
         """
         if fidelity.lost and self.snr_db != -math.inf:
             return f"{fidelity.lost} of the float model vary, but are constant in int8"
@@ -96,7 +95,7 @@ class Goal:
         metric = metric_named(fidelity.score.metric)
         assert metric is not None  # the scores of all tasks without a unit are metrics
         if fidelity.changes is not None:
-            missed = _changed(metric, fidelity.changes, chance_of, strict)
+            missed = _changed(metric, fidelity.changes, chance_of)
         else:
             missed = _below(fidelity.score, metric.minimum, chance_of)
         return missed or _lost(retained, 1 - KEPT_DROP, basis, strict) or _disproved(metric, fidelity)
@@ -174,10 +173,10 @@ def _more_labels(loss: Loss, samples: int) -> int:
     return max(1, math.ceil(samples * ((width / allowed) ** 2 - 1)))
 
 
-def _changed(metric: TaskMetric, changes: Changes, chance_of: int | None, strict: bool) -> str:
-    """Return why too many answers change, as text. One of the test samples, and unless strict two of the
-    validation samples may in any case, by chance."""
-    least = 1 if chance_of is None or strict else 2
+def _changed(metric: TaskMetric, changes: Changes, chance_of: int | None) -> str:
+    """Return why too many answers change, as text. One of the test samples, and two of the validation
+    samples may in any case, by chance."""
+    least = 1 if chance_of is None else 2
     for changed, total, share, of in (
         (changes.changed, changes.total, 1 - metric.minimum, "answers"),
         (changes.sure_changed, changes.sure, SURE_DROP, "confident answers"),
