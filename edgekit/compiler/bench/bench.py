@@ -50,8 +50,8 @@ def bench(
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
         load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, page_faults, runs,
-        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless
-        an engine reports it.
+        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty
+        unless an engine reports it.
         ``first_ms`` is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor
         time of all threads for a run and the pause after it; ``page_faults`` the median number of pages that
         a run makes the kernel map, after warm-up, or None; ``overhead_us`` and ``ratio`` compare the lower
