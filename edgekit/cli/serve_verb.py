@@ -53,6 +53,8 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
         click.echo(f"  serving   {url}{'/v2' * url.startswith('http')}", err=True)
         if grpc is not None:
             click.echo(f"  gRPC      {grpc}", err=True)
+        if options["wyoming"]:
+            click.echo(f"  Wyoming   {options['wyoming']}", err=True)
 
     serve_bundles(**arguments_of("ServeRequest", options), announce=announce)
 

@@ -90,6 +90,10 @@ class ServeRequest:
         "(``docs/frigate.md``).",
         metavar="ipc:///PATH|tcp://HOST:PORT", heading="Frigate and Wyoming",
     ))  # fmt: skip
+    wyoming: str | None = field(default=None, metadata=option(
+        "Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).",
+        metavar="tcp://HOST:PORT", heading="Frigate and Wyoming",
+    ))  # fmt: skip
     pixel_format: str | None = field(default=None, metadata=option(
         "Colour order of Frigate's frames, its input_pixel_format.", choices=("rgb", "bgr"),
         heading="Frigate and Wyoming",
@@ -97,9 +101,9 @@ class ServeRequest:
     labelmap: Path | None = field(default=None, metadata=option(
         "Frigate's labelmap_path; classes are found in it by name.", heading="Frigate and Wyoming",
     ))  # fmt: skip
-    device: str | None = field(default=None, metadata=option(
-        "Accelerator for Frigate's frames, e.g. gpu or auto; the CPU takes over when it fails.",
-        heading="Frigate and Wyoming",
+    accelerator: str | None = field(default=None, metadata=option(
+        "Accelerator for Frigate's frames: gpu, npu, auto, or an interface such as cuda.",
+        metavar="KIND", heading="Frigate and Wyoming",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,
@@ -179,8 +183,8 @@ class ServeRequest:
 
     def check(self) -> None:
         """Raise UsageError if an option is out of its range."""
-        if self.frigate is None and (self.pixel_format or self.labelmap or self.device):
-            raise UsageError("--pixel-format, --labelmap and --device go with --frigate")
+        if self.frigate is None and (self.pixel_format or self.labelmap or self.accelerator):
+            raise UsageError("--pixel-format, --labelmap and --accelerator go with --frigate")
         if not 0 < self.deadline_ms < float("inf") or self.queue < 1:
             raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
         if not 0 < self.text_deadline_ms < float("inf") or not 1 <= self.conversations <= 64:

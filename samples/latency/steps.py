@@ -285,8 +285,9 @@ def table(size: str, rows: dict[str, dict[str, Any]]) -> str:
     for step, r in rows.items():
         joules = "-" if r["joules"] is None else f"{r['joules']:.3f}"
         lines.append(
-            f"  {step:<13}  {r['p50_ms']:6.1f}   {r['p95_ms']:6.1f}   {r['p99_ms']:6.1f}   {r['cpu_ms']:6.1f}   "
-            f"{r['faults']:6.0f}   {r['fps']:8.1f}   {joules:>6}   {r['same']} of {r['sure']}  {r['variant']}"
+            f"  {step:<13}  {r['p50_ms']:6.1f}   {r['p95_ms']:6.1f}   {r['p99_ms']:6.1f}   "
+            f"{r['cpu_ms']:6.1f}   {r['faults']:6.0f}   {r['fps']:8.1f}   {joules:>6}   "
+            f"{r['same']} of {r['sure']}  {r['variant']}"
         )
     return "\n".join(lines) + "\n"
 

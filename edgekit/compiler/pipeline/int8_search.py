@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.forecast import OPTIMIZED, QUICK, part
+from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, part
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
@@ -87,7 +87,7 @@ def search_int8(
         nonlocal best, running
         candidates.report = report
         if not candidates.is_known(config):
-            kind = QUICK if config.recipe.rounding == "nearest" else OPTIMIZED
+            kind = NEAREST if config.recipe.rounding == "nearest" else OPTIMIZED
             running = part(f"{profile.name} {options.precision}", kind, len(measured_so_far))
             report("quantizing")
         measured_so_far.append(candidates.measure(config))

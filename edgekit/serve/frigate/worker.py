@@ -41,6 +41,7 @@ class Worker:
         active: The variant that it runs, or None while it loads.
         target: Target of that variant.
         error: Reason of the last start that failed; "" if none did.
+        is_misused: Whether that was an option's fault.
         took_s: Longest recent time of a frame. None means that it has computed none.
         events: Changes to be reported, oldest first.
     """
@@ -49,6 +50,7 @@ class Worker:
         self.name, self.options = name, dict(options)
         self.active: Active | None = None
         self.target = self.error = ""
+        self.is_misused = False
         self.took_s: float | None = None
         self.events: list[str] = []
         self.number: int | None = None
@@ -119,7 +121,7 @@ class Worker:
     def _read_ready(self, message: bytes) -> None:
         ready = json.loads(message)
         if "error" in ready:
-            self.error = ready["error"]
+            self.error, self.is_misused = ready["error"], ready["is_misused"]
             return
         self.active, self.target, self.error = Active(*ready["active"]), ready["target"], ""
         self.events.append(
@@ -132,8 +134,6 @@ class Worker:
             self._replace("sent something else than rows")
             return []
         number, is_computed, took_s = RESPONSE.unpack_from(message)
-        if number != self.number:
-            return []
         self.number = None
         self.took_s = max(took_s, 0.9 * (self.took_s or 0.0))
         if self._is_late:  # it returned after all
