@@ -16,6 +16,9 @@ SLOW: Mapping[str, str] = {
     "tests/compiler/evaluate/test_kept_outputs.py::test_a_comparison_takes_no_more_memory_for_more_samples": (
         "the tests before it show that outputs are in the file, not in memory"
     ),
+    "tests/compiler/hub/test_fetch.py::test_the_command_line_builds_from_the_server_of_hf_endpoint": (
+        "the tests after it ask the same server from Python"
+    ),
     "tests/compiler/importers/test_boosted_trees.py::TestEstimators": (
         "test_exports.py has a stored model of each library"
     ),
@@ -54,10 +57,12 @@ SLOW: Mapping[str, str] = {
 """Path of a folder, file or test -> where a plain run has the like of it."""
 
 ONE_OF: Mapping[str, int] = {
-    "tests/cli/test_live_line.py::test_a_pipe_gets_one_line_for_each_stage_and_none_if_asked": 3,
-    "tests/compiler/evaluate/test_card_rules.py::test_a_right_card_is_never_blamed": 3,
+    "tests/cli/test_live_line.py": 3,
+    "tests/compiler/compress/test_remove_channels.py": 4,
+    "tests/compiler/evaluate/test_card_rules.py": 3,
     "tests/compiler/importers/test_exports.py::test_the_frameworks_answers": 4,
     "tests/compiler/importers/test_float32_trees.py::test_no_row_of_random_ensembles_is_lost": 6,
+    "tests/compiler/quantize/observe/test_observers.py::test_memory_does_not_grow_with_the_arrays": 4,
     "tests/conformance/test_chips.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_verification_rejects_what_is_known_wrong": 8,
