@@ -27,6 +27,10 @@ SLOW: Mapping[str, str] = {
     ),
     "tests/devices/test_device_verbs.py": "test_connection.py runs the script on this machine",
     "tests/docs/test_deploy_pages.py": "test_docs.py parses the commands; the CLI's own tests run them",
+    "tests/generate/host/pipeline/encoder_decoder/test_moonshine_bundle.py": (
+        "test_speech_bundle.py builds Whisper by the same pipeline"
+    ),
+    "tests/generate/host/pipeline/language/test_build_memory.py": "test_memory_need.py has what is planned",
     "tests/native/test_cross.py": "builds for other platforms; test_build.py builds for this one",
     "tests/native/test_equality.py": "test_session.py and test_bundle.py compare with Python",
     "tests/native/test_exact_sums.py": "an emulated processor",
@@ -51,6 +55,7 @@ SLOW: Mapping[str, str] = {
     "tests/web/test_litert.py": "test_page.py has ONNX Runtime",
     "tests/web/test_microphone.py": "test_page.py opens the same page",
     "tests/web/test_other_browsers.py": "test_page.py has Chromium",
+    "tests/web/test_signature.py": "tests/signing has the same keys in Python",
     "tests/web/test_webgpu.py": "test_page.py has WebAssembly",
     "tests/web/test_worker.py": "test_page.py runs the worker once",
 }
@@ -66,6 +71,7 @@ ONE_OF: Mapping[str, int] = {
     "tests/conformance/test_chips.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_verification_rejects_what_is_known_wrong": 8,
+    "tests/generate/host/pipeline/encoder_decoder/test_text2text_bundle.py": 4,  # T5 on each engine
     "tests/generate/targets/test_decoders.py": 3,
     "tests/runtime/test_interrupts.py": 4,
     "tests/targets/coreml/test_kernels.py::test_as_coremltools_infers": 6,
