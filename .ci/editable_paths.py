@@ -1,7 +1,7 @@
 """The build backend: setuptools, whose editable installs name the folders of the packages as well.
 
 setuptools maps the packages of targets/ by an import hook. Editors and type checkers run no hook; they read
-the paths in the .pth files of an environment. And source archives have the times of SOURCE_DATE_EPOCH, as wheels do.
+the paths in the .pth files of an environment. Source archives have the time SOURCE_DATE_EPOCH, as wheels do.
 """
 
 import gzip
@@ -46,10 +46,13 @@ def build_sdist(sdist_directory, config_settings=None) -> str:  # type: ignore[n
         with tarfile.open(archive) as built:
             files = {entry.name: built.extractfile(entry).read() for entry in built if entry.isfile()}
             modes = {entry.name: entry.mode for entry in built}
-        with archive.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=int(time)) as packed:
-            with tarfile.open(fileobj=packed, mode="w") as written:
-                for entry, content in sorted(files.items()):
-                    member = tarfile.TarInfo(entry)
-                    member.size, member.mtime, member.mode = len(content), int(time), modes[entry]
-                    written.addfile(member, io.BytesIO(content))
+        with (
+            archive.open("wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=int(time)) as packed,
+            tarfile.open(fileobj=packed, mode="w") as written,
+        ):
+            for entry, content in sorted(files.items()):
+                member = tarfile.TarInfo(entry)
+                member.size, member.mtime, member.mode = len(content), int(time), modes[entry]
+                written.addfile(member, io.BytesIO(content))
     return name
