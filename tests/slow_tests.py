@@ -30,6 +30,10 @@ SLOW: Mapping[str, str] = {
     "tests/generate/host/pipeline/encoder_decoder/test_moonshine_bundle.py": (
         "test_speech_bundle.py builds Whisper by the same pipeline"
     ),
+    "tests/generate/host/pipeline/language/test_adapters.py": (
+        "readers/language/test_adapter_files.py reads them, serve/openai/test_adapters.py runs one"
+    ),
+    "tests/generate/host/pipeline/language/test_draft.py": "tests/generate/device/test_draft_model.py",
     "tests/generate/host/pipeline/language/test_build_memory.py": "test_memory_need.py has what is planned",
     "tests/native/test_cross.py": "builds for other platforms; test_build.py builds for this one",
     "tests/native/test_equality.py": "test_session.py and test_bundle.py compare with Python",
