@@ -12,8 +12,8 @@ from docs.site.commands import described, prose
 
 INTRODUCTION = """# Python API
 
-Made from the docstrings: what `help(edgekit.NAME)` prints. `edgekit.runtime` has the same `Session` on a device,
-without the host side.
+Made from the docstrings: what `help(edgekit.NAME)` prints. On a device, `edgekit.runtime` has the same
+`Session` without the host side.
 """
 MEMBERS = ("Bundle", "Card", "Finding", "Profile", "Session", "TextSession", "Variant")
 """Classes whose public methods and properties are listed."""
@@ -54,10 +54,11 @@ def documented(value: Any) -> Iterator[str]:
     yield from paragraphs(text)
     for heading, body in zip(sections[::2], sections[1::2], strict=True):
         yield f"**{heading}**\n"
-        before, *rows = _ROW.split(body.strip("\n"))
+        _, *rows = _ROW.split(body.strip("\n"))
         if heading in ("Args", "Attributes") and rows:
             yield from (
-                described(term, text.replace("``", "")) for term, text in zip(rows[::2], rows[1::2], strict=True)
+                described(term, text.replace("``", ""))
+                for term, text in zip(rows[::2], rows[1::2], strict=True)
             )
         else:
             yield from paragraphs(inspect.cleandoc(body))
@@ -91,5 +92,8 @@ def api_page() -> str:
             call = signature_of(f"{name}.{method}", function)
             is_property = isinstance(inspect.getattr_static(value, method), property)
             parts += [f"### {name}.{method}\n"]
-            parts += [f"```python\n{f'{name}.{method}' if is_property else call}\n```\n", *documented(function)]
+            parts += [
+                f"```python\n{f'{name}.{method}' if is_property else call}\n```\n",
+                *documented(function),
+            ]
     return "\n".join(parts)

@@ -132,7 +132,7 @@ variant_option = click.option(
     "--variant",
     type=VariantName(),
     metavar="VARIANT",
-    help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
+    help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect).",
 )
 accelerator_option = click.option(
     "--accelerator",

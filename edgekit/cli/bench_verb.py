@@ -70,7 +70,9 @@ if TYPE_CHECKING:
 )
 @path_option("--baseline", help="Output of an earlier --json, with which --fail-if compares.")
 @path_option("--history", metavar="FILE.jsonl", help="Append this run to a JSON Lines file.")
-@path_option("--trace", metavar="FILE.json", help="Write when each stage of 60 frames ran, for ui.perfetto.dev.")
+@path_option(
+    "--trace", metavar="FILE.json", help="Write when each stage of 60 frames ran, for ui.perfetto.dev."
+)
 @path_option("--plot", metavar="FILE.html", help="With --history: plot all runs on an HTML page.")
 @device_options
 @as_json_option

@@ -251,7 +251,9 @@ def run(
     if live:
         raise UsageError(f"{live[0]} is a video or a camera: add --show, or --draw FILE.mp4 to write one")
     if shows:
-        raise UsageError("--show is for a video or a camera (-i film.mp4, -i 0); --draw FILE.jpg draws an image")
+        raise UsageError(
+            "--show is for a video or a camera (-i film.mp4, -i 0); --draw FILE.jpg draws an image"
+        )
     if output is not None:
         run_command.check_output(output)
         need_writable(output, "the outputs")

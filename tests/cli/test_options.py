@@ -96,6 +96,7 @@ def test_an_editor_shows_the_sentence_of_each_option(request_name: str) -> None:
     request = request_class(request_name)
     text = " ".join((inspect.getdoc(request) or "").partition("Args:")[2].replace("``", "").split())
     sentences = [
-        f"{field.name}: {field.option._replace(default='', repeatable='').help}" for field in declared(request)
+        f"{field.name}: {field.option._replace(default='', repeatable='').help}"
+        for field in declared(request)
     ]
     assert text == " ".join(" ".join(sentences).split())

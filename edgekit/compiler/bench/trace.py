@@ -53,7 +53,15 @@ def _span(name: str, started_s: float, **more: Any) -> dict[str, Any]:
     """Return a complete event, whose times are still in seconds of ``time.perf_counter``."""
     ended_s, thread = time.perf_counter(), threading.get_native_id()
     times = {"ts": started_s, "dur": ended_s - started_s}
-    return {"name": name, "cat": "edgekit", "ph": "X", **times, "pid": os.getpid(), "tid": thread, "args": more}
+    return {
+        "name": name,
+        "cat": "edgekit",
+        "ph": "X",
+        **times,
+        "pid": os.getpid(),
+        "tid": thread,
+        "args": more,
+    }
 
 
 def write_trace(
@@ -70,7 +78,9 @@ def write_trace(
         raise UsageError(f"--trace needs a card whose input is an image; {bundle.name} has none")
     events: list[dict[str, Any]] = []
     started = time.perf_counter()
-    with Session(bundle, engine=engine, variant=variant, strict=bool(engine or variant), threads=threads) as session:
+    with Session(
+        bundle, engine=engine, variant=variant, strict=bool(engine or variant), threads=threads
+    ) as session:
         events.append(_span("load", started, variant=session.active.variant, engine=session.active.engine))
         frames: Iterator[Any] = counted([picture] * FRAMES, "frames", name="tracing")
         for _ in Stream(_Recorded(session, events), frames, workers=1):  # type: ignore[arg-type]
@@ -78,14 +88,19 @@ def write_trace(
         active = session.active
     for event in events:
         event["ts"], event["dur"] = round(1e6 * (event["ts"] - started), 3), round(1e6 * event["dur"], 3)
-    names = {event["tid"]: event["name"] for event in sorted(events, key=lambda event: event["ts"], reverse=True)}
+    names = {
+        event["tid"]: event["name"] for event in sorted(events, key=lambda event: event["ts"], reverse=True)
+    }
     process, label = {"pid": os.getpid()}, f"edgekit {active.variant} on {active.engine}"
     described = [{"ph": "M", "name": "process_name", "args": {"name": label}, **process}]
     described += [
         {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": name}, **process}
         for thread, name in names.items()
     ]
-    document = {"traceEvents": described + sorted(events, key=lambda event: event["ts"]), "displayTimeUnit": "ms"}
+    document = {
+        "traceEvents": described + sorted(events, key=lambda event: event["ts"]),
+        "displayTimeUnit": "ms",
+    }
     try:
         write_atomically(path, [json.dumps(document, separators=(",", ":")).encode()])
     except OSError as problem:

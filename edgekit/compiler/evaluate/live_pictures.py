@@ -77,7 +77,8 @@ def run_frames(
 
     Args:
         source: Number of a camera, or a video file.
-        output: Video to write. None means a window or, without a display, ``drawn.mp4`` in the current folder.
+        output: Video to write. None means a window or, without a display,
+            ``drawn.mp4`` in the current folder.
         notify: Called with what to know before the first frame.
         options: Arguments of a Session.
 
