@@ -113,6 +113,7 @@ _HOST_PACKAGES = {
     "onnx": "onnx",
     "onnx_ir": "onnx-ir",
     "onnxruntime": "onnxruntime",
+    "threadpoolctl": "threadpoolctl",
 }
 """Import name -> pip's name of what the host side can't do without."""
 

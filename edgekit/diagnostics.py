@@ -71,7 +71,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_annotations(file: str, findings: Iterable[Finding]) -> list[str]:
-    """Return one annotation of GitHub Actions per finding, which the page of a pull request shows at the file.
+    """Return one annotation of GitHub Actions per finding, shown at the file of a pull request.
 
     Source of the format and of its escapes: github.com/actions/toolkit, packages/core/src/command.ts.
 

@@ -12,8 +12,8 @@ from docs.site.commands import described, prose
 
 INTRODUCTION = """# Python API
 
-Made from the docstrings: what `help(edgekit.NAME)` prints. On a device, `edgekit.runtime` has the same
-`Session` without the host side.
+Made from the docstrings: what `help(edgekit.NAME)` prints. `edgekit.runtime` has the same `Session` on a
+device, without the host side.
 """
 MEMBERS = ("Bundle", "Card", "Finding", "Profile", "Session", "TextSession", "Variant")
 """Classes whose public methods and properties are listed."""

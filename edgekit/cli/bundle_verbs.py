@@ -109,6 +109,7 @@ def verify(
     metavar="OTHER",
     help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
+@path_option("--overlay", metavar="DIR", help="Also write node data for Model Explorer to this empty folder.")
 @accelerator_option
 @device_options
 @as_json_option
@@ -118,6 +119,7 @@ def explain(
     variant: str | None,
     threads: int | None,
     base: Path | None,
+    overlay: Path | None,
     accelerator: str | None,
     device: str | None,
     merge: bool,
@@ -134,10 +136,15 @@ def explain(
     from edgekit.compiler.explain import text as explain_text
     from edgekit.compiler.explain.diff import explain_diff
     from edgekit.compiler.explain.explain import explain as explained
+    from edgekit.compiler.explain.overlay import write_overlays
+    from edgekit.system.atomic_files import need_empty
 
-    need_device(device, merge, {"--against": base, "--accelerator": accelerator})
-    if accelerator is not None and base is not None:
-        raise UsageError("--accelerator does not combine with --against")
+    need_device(device, merge, {"--against": base, "--accelerator": accelerator, "--overlay": overlay})
+    if base is not None and (accelerator is not None or overlay is not None):
+        flag = "--overlay" if accelerator is None else "--accelerator"
+        raise UsageError(f"{flag} does not combine with --against")
+    if overlay is not None:
+        need_empty(overlay)
     if device is not None:
         options = {"name": target, "variant": variant, "threads": threads or 1}
         measured = on_device(bundle, device, merge, "explain", options)
@@ -153,10 +160,14 @@ def explain(
             copies = accelerated.explain_accelerated(
                 opened, accelerator, target, variant=variant, threads=threads or 1
             )
+            if overlay is not None:
+                write_overlays(opened, overlay, copies)
             terminal.answer(as_json, {"copies": copies}, accelerated.render_accelerated(copies))
             return
         if base is None:
             explanations = explained(opened, target, variant=variant, threads=threads or 1)
+            if overlay is not None:
+                write_overlays(opened, overlay, explanations)
             terminal.answer(as_json, {"variants": explanations}, explain_text.render(explanations))
             return
         with open_bundle(base) as other:

@@ -166,7 +166,7 @@ def _misuse_in_json() -> Iterator[None]:
 
 
 EXTRAS = {
-    "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
+    "build": "flatbuffers onnx onnx_ir onnxruntime PIL threadpoolctl tomli",
     "native": "ziglang",
     "labels": "globox pycocotools",
     "mqtt": "paho",
@@ -182,9 +182,11 @@ EXTRAS = {
     "dask": "distributed",
     "ray": "ray",
     "serve": "google grpc httptools orjson starlette uvicorn uvloop websockets",
+    "frigate": "zmq",
     "traces": "opentelemetry",
     "trust": "cryptography",
     "update": "securesystemslib tuf zstandard",
+    "wyoming": "wyoming",
     "samples": "aiohttp cv2",
 }
 """Extra -> modules of its packages, without the engines', which their targets import and name."""
@@ -197,6 +199,7 @@ PACKAGES = {
     "opentelemetry": "opentelemetry-sdk",
     "paho": "paho-mqtt",
     "vl_convert": "vl-convert-python",
+    "zmq": "pyzmq",
 }
 """Module -> its package, if the package has another name."""
 

@@ -161,6 +161,7 @@ HOST_PACKAGES = {
     "onnxruntime": "onnxruntime",
     "flatbuffers": "flatbuffers",
     "PIL": "pillow",
+    "threadpoolctl": "threadpoolctl",
 }
 
 

@@ -67,7 +67,7 @@ HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # for people: where images are read, drawn or shown
-    "picture_files.py": {"PIL"},
+    "picture_files.py": {"PIL", "simplejpeg"},
     "live_line.py": {"IPython"},  # in a notebook
     "strict_tables.py": {
         "tomli",
@@ -346,5 +346,6 @@ def test_the_verbs_of_a_device_load_no_package_of_the_host(module: str) -> None:
         "ai_edge_litert",
         "PIL",
         "flatbuffers",
+        "threadpoolctl",
     }
     assert not set(done.stdout.split()) & host

@@ -95,8 +95,6 @@ def test_an_editor_shows_the_sentence_of_each_option(request_name: str) -> None:
     """Language servers read the docstring in the source: it has the sentences of the command's help."""
     request = request_class(request_name)
     text = " ".join((inspect.getdoc(request) or "").partition("Args:")[2].replace("``", "").split())
-    sentences = [
-        f"{field.name}: {field.option._replace(default='', repeatable='').help}"
-        for field in declared(request)
-    ]
+    options = ((field.name, field.option._replace(default="", repeatable="")) for field in declared(request))
+    sentences = [f"{name}: {option.help}" for name, option in options]
     assert text == " ".join(" ".join(sentences).split())

@@ -1,4 +1,4 @@
-"""The page at / of a server: what it may load, what it says of models, and a photograph tried in a browser."""
+"""The page at / of a server: what it may load, what it says of models, and a photo tried in a browser."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def run_frames(
 
     Args:
         source: Number of a camera, or a video file.
-        output: Video to write. None means a window or, without a display,
-            ``drawn.mp4`` in the current folder.
+        output: Video to write. None means a window or, without a display, ``drawn.mp4`` in the current
+            folder.
         notify: Called with what to know before the first frame.
         options: Arguments of a Session.
 
@@ -89,7 +89,8 @@ def run_frames(
     """
     if bundle.card is None or parse_card(bundle.card).task is None:
         raise UsageError(
-            f"{bundle.name} has no card with a task, so frames have no prediction to show; build it with --card"
+            f"{bundle.name} has no card with a task, so frames have no prediction to show; build it with "
+            "--card"
         )
     parse_card(bundle.card).image_input()
     with need_package("opencv-python-headless", "reading a camera or a video", extra="samples"):

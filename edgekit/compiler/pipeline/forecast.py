@@ -20,14 +20,14 @@ from edgekit.target.precisions import AUTO
 
 SAME_STEP = {"labels": "card"}
 """Stage -> the planned one whose place it takes."""
-QUICK, OPTIMIZED, REGIONS, TEST = "quick", "optimized", "regions", "test"
-"""Kinds of parts of a search: a candidate rounded to nearest, one with optimized weights, the choice of regions
-that stay in float, the final test."""
+NEAREST, OPTIMIZED, REGIONS, TEST = "nearest", "optimized", "regions", "test"
+"""Kinds of parts of a search: a candidate rounded to nearest, one with optimized weights, the choice of
+regions that stay in float, the final test."""
 SCREENED = 6
 """Typical number of placements that a search measures."""
-SEARCH = {"int8": {QUICK: SCREENED + 1.0, OPTIMIZED: 1.0}, AUTO: {QUICK: 2.0, OPTIMIZED: 2.5, TEST: 2.0}}
+SEARCH = {"int8": {NEAREST: SCREENED + 1.0, OPTIMIZED: 1.0}, AUTO: {NEAREST: 2.0, OPTIMIZED: 2.5, TEST: 2.0}}
 """Typical parts of a search, by its precision."""
-LONGER = {QUICK: 0.5, OPTIMIZED: 2.5}
+LONGER = {NEAREST: 0.5, OPTIMIZED: 2.5}
 """Parts that are still to come of a search that is longer than a typical one."""
 TYPICAL: Mapping[str, tuple[str, float, float]] = {
     "opened": ("", 0.0, 2.0),
@@ -37,7 +37,7 @@ TYPICAL: Mapping[str, tuple[str, float, float]] = {
     "card": ("reference", 1.0, 0.0),
     "labels": ("reference", 2.2, 0.0),
     "compiled": ("", 0.0, 2.0),
-    QUICK: ("calibrated", 0.15, 0.5),
+    NEAREST: ("calibrated", 0.15, 0.5),
     OPTIMIZED: ("calibrated", 1.65, 2.0),
     REGIONS: ("calibrated", 0.15, 0.0),
     TEST: ("calibrated", 0.13, 0.2),
@@ -171,5 +171,5 @@ def forecast(
             kinds = SEARCH[precision] if precision == AUTO else {**SEARCH["int8"], TEST: 1.0}
             expected |= {f"{target} {precision}": kinds for target in searched}
         elif count:
-            expected[name] = {QUICK if name == "weights" else name: float(count)}
+            expected[name] = {NEAREST if name == "weights" else name: float(count)}
     return Forecast(progress, [name for name, count in planned.items() if count], expected)
