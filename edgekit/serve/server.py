@@ -31,6 +31,7 @@ from edgekit.serve.serve_request import ADDRESS_SHARE, ServeRequest
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls, tls_of
+from edgekit.serve.traffic_split import TrafficSplit, parse_split
 from edgekit.system.cpu import default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.listen_address import Address, address_of
@@ -114,6 +115,7 @@ def serve(request: ServeRequest) -> None:
                 f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
                 "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
             )
+    split = TrafficSplit([parse_split(text) for text in request.split])
     bundles = bundles_by_name(request.bundles)
     files = raised_open_files(request.connections + FILES)
     share = 1.0 if request.behind_proxy else ADDRESS_SHARE
@@ -129,10 +131,12 @@ def serve(request: ServeRequest) -> None:
             _listening(grpc).close()  # grpcio shares the port with another server of this user
         over_wyoming = None if wyoming is None else sockets.enter_context(_listening(wyoming))
         models = _models(request, bundles)
-        if over_wyoming is not None and request.repository is None:
-            from edgekit.serve.wyoming import need_audio
+        if request.repository is None:
+            _check_split(split, models)
+            if over_wyoming is not None:
+                from edgekit.serve.wyoming import need_audio
 
-            need_audio(models)
+                need_audio(models)
         over_grpc = target = None
         if grpc is not None:
             over_grpc = _grpc_server(models, f"{grpc.shown}:{grpc.port}", tls, connections, share)
@@ -141,13 +145,19 @@ def serve(request: ServeRequest) -> None:
         request.announce(url, target, token if request.token_file is None else None, models)
         for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain
             signal.signal(number, _ended)
-        server_of(_app_of(models, access, over_grpc, over_wyoming, memory), tls, connections).run(
-            sockets=[listening]
-        )
+        app = _app_of(models, access, over_grpc, over_wyoming, memory, split)
+        server_of(app, tls, connections).run(sockets=[listening])
 
 
 def _tls(request: ServeRequest) -> Tls | None:
     return tls_of(request.tls_cert, request.tls_key, request.tls_clients)
+
+
+def _check_split(split: TrafficSplit, models: ServedModels) -> None:
+    for name, version in (rule.key for rule in split.rules):
+        if version not in (versions := models.versions(name)):
+            has = f"it has {', '.join(versions)}" if versions else "there is no such model"
+            raise UsageError(f"--split {name}:{version}: {name} has no version {version}; {has}")
 
 
 def _models(request: ServeRequest, bundles: Mapping[Key, Paths]) -> ServedModels:
@@ -183,6 +193,7 @@ def _app_of(
     grpc: GrpcServer | None,
     wyoming: socket.socket | None,
     memory: RequestMemory,
+    split: TrafficSplit,
 ) -> Starlette:
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
@@ -208,6 +219,7 @@ def _app_of(
         memory=memory,
         companion=companions,
         traces=traces_of_environment(),
+        split=split,
     )
 
 
