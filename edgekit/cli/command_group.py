@@ -186,6 +186,7 @@ EXTRAS = {
     "traces": "opentelemetry",
     "trust": "cryptography",
     "update": "securesystemslib tuf zstandard",
+    "wyoming": "wyoming",
     "samples": "aiohttp cv2",
 }
 """Extra -> modules of its packages, without the engines', which their targets import and name."""

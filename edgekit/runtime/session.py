@@ -204,7 +204,8 @@ class Session(Closing, Generic[Answer]):
             frame: An image: uint8 [rows, columns, 3]. Audio of at most one window (else see ``listen``):
                 floats (-1 to 1) or int16, [n] or [n, channels]. A string. Or a path of an image, a .wav or a
                 text, the bytes of one, a Pillow image, or nested lists.
-            order: An array's colour order, ``rgb`` or ``bgr`` (OpenCV's).
+            order: An array's colour order: ``rgb``, ``bgr`` (OpenCV's), or a camera's ``nv12``, ``i420``,
+                ``yuyv`` (processing/yuv_frames.py has their shapes).
             rate: Samples a second (audio), in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
@@ -249,7 +250,7 @@ class Session(Closing, Generic[Answer]):
             from edgekit.processing.shape_choice import card_for, cards_at
 
             self._cards = self._cards or cards_at(card, self.shapes)
-            card = card_for(self._cards, frame, rate)
+            card = card_for(self._cards, frame, rate, order)
         feeds, placed = processing.prepare(card, frame, order, rate=rate)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 

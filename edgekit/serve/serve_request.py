@@ -46,9 +46,11 @@ class ServeRequest:
             or those with a header, e.g. net:2=X-Group:beta.
         frigate: Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP
             (``docs/frigate.md``).
+        wyoming: Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).
         pixel_format: Colour order of Frigate's frames, its input_pixel_format.
         labelmap: Frigate's labelmap_path; classes are found in it by name.
-        device: Accelerator for Frigate's frames, e.g. gpu or auto; the CPU takes over when it fails.
+        accelerator: With --frigate: Run on this processor or interface (edgekit doctor), once it has
+            reproduced the golden vectors.
         repository: Folder of bundles to load from.
         memory_mb: Memory limit of loaded models; the least recently used ones are unloaded.
         behind_proxy: All clients come through a proxy, which has TLS and limits each address.
@@ -90,6 +92,10 @@ class ServeRequest:
         "(``docs/frigate.md``).",
         metavar="ipc:///PATH|tcp://HOST:PORT", heading="Frigate and Wyoming",
     ))  # fmt: skip
+    wyoming: str | None = field(default=None, metadata=option(
+        "Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).",
+        metavar="tcp://HOST:PORT", heading="Frigate and Wyoming",
+    ))  # fmt: skip
     pixel_format: str | None = field(default=None, metadata=option(
         "Colour order of Frigate's frames, its input_pixel_format.", choices=("rgb", "bgr"),
         heading="Frigate and Wyoming",
@@ -97,9 +103,10 @@ class ServeRequest:
     labelmap: Path | None = field(default=None, metadata=option(
         "Frigate's labelmap_path; classes are found in it by name.", heading="Frigate and Wyoming",
     ))  # fmt: skip
-    device: str | None = field(default=None, metadata=option(
-        "Accelerator for Frigate's frames, e.g. gpu or auto; the CPU takes over when it fails.",
-        heading="Frigate and Wyoming",
+    accelerator: str | None = field(default=None, metadata=option(
+        "With --frigate: Run on this processor or interface (edgekit doctor), once it has reproduced the "
+        "golden vectors. The CPU takes over when it fails.",
+        metavar="gpu|npu|NAME", heading="Frigate and Wyoming",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,
@@ -179,8 +186,8 @@ class ServeRequest:
 
     def check(self) -> None:
         """Raise UsageError if an option is out of its range."""
-        if self.frigate is None and (self.pixel_format or self.labelmap or self.device):
-            raise UsageError("--pixel-format, --labelmap and --device go with --frigate")
+        if self.frigate is None and (self.pixel_format or self.labelmap or self.accelerator):
+            raise UsageError("--pixel-format, --labelmap and --accelerator go with --frigate")
         if not 0 < self.deadline_ms < float("inf") or self.queue < 1:
             raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
         if not 0 < self.text_deadline_ms < float("inf") or not 1 <= self.conversations <= 64:

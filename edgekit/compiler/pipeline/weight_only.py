@@ -20,7 +20,7 @@ from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.faults import Faults
-from edgekit.compiler.pipeline.forecast import QUICK, part
+from edgekit.compiler.pipeline.forecast import NEAREST, part
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.select_variants import no_gain_reason
@@ -64,7 +64,7 @@ def add_weight_only(
             continue
         tried = []
         for form in forms:
-            notify(f"{name}-{form.name}", part=part("weights", QUICK, name + form.name))
+            notify(f"{name}-{form.name}", part=part("weights", NEAREST, name + form.name))
             tried.append(_try_form(form, parent, data, options, job.faults))
         added = list({(v.name, v.digest): v for v in tried if _has_result(v, options)}.values())
         if not added and options.precision != AUTO:

@@ -26,7 +26,7 @@ from edgekit.errors import EngineError, UsageError, need_package
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.runtime.deadline.watchdog import cutoff_s
 from edgekit.runtime.session_card import card_of
-from edgekit.serve.frigate.messages import KNOWN_CLASSES, ZEROS, Tensor, classes_of, read_request
+from edgekit.serve.frigate.messages import KNOWN_CLASSES, ZEROS, FrameTensor, classes_of, read_request
 from edgekit.serve.frigate.proof import ReserveProof
 from edgekit.serve.frigate.worker import Worker
 from edgekit.system.closing import Closing
@@ -49,7 +49,7 @@ DATA_BYTES = 512 << 20
 LOOK_S = 0.05
 """Maximum time between two looks at the memory and at the workers."""
 OPTIONS = (
-    "bundles", "frigate", "pixel_format", "labelmap", "device", "engine", "threads", "behind_proxy",
+    "bundles", "frigate", "pixel_format", "labelmap", "accelerator", "engine", "threads", "behind_proxy",
     "announce",
 )  # fmt: skip
 """Options of a request that a server for Frigate has."""
@@ -74,7 +74,7 @@ class ServedFrames(NamedTuple):
 class Frame:
     """A request that waits for its result."""
 
-    def __init__(self, client: bytes, tensor: Tensor) -> None:
+    def __init__(self, client: bytes, tensor: FrameTensor) -> None:
         self.client, self.tensor, self.arrived_s = client, tensor, time.monotonic()
         self.workers: set[Worker] = set()
         self.failed: set[Worker] = set()
@@ -116,9 +116,8 @@ class FrigateServer(Closing):
         for attempt in range(100):
             try:
                 opened.bind(self.endpoint)
-                self.endpoint = (
-                    cast("bytes", opened.getsockopt(self._zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-                )
+                last = cast("bytes", opened.getsockopt(self._zmq.LAST_ENDPOINT))
+                self.endpoint = last.rstrip(b"\0").decode()
                 return
             except self._zmq.ZMQError as problem:  # its own old address may take a moment
                 if not self.counts or attempt == 99:
@@ -131,13 +130,16 @@ class FrigateServer(Closing):
         """Serve until :meth:`end` is called.
 
         Raises:
+            UsageError: the bundle has nothing for the engine, or the accelerator is unknown.
             EngineError: neither worker can load a variant at the start.
         """
         self.first.start()
         is_announced = False
         while not self._is_ending:
             self._turn(self._wait_s(time.monotonic()))
-            if self.first.error and self.reserve.error and not is_announced:
+            if not is_announced and self.first.is_misused:
+                raise UsageError(self.first.error)
+            if not is_announced and self.first.error and self.reserve.error:
                 raise EngineError(self.first.error)
             if not is_announced and all(worker.active or worker.error for worker in self._workers):
                 is_announced = True
@@ -307,7 +309,7 @@ def serve_frigate(request: ServeRequest) -> None:
     if request.labelmap is None and len(labels) > KNOWN_CLASSES:
         _log(f"classes from {KNOWN_CLASSES} on are dropped; give --labelmap, the file that Frigate reads too")
     options = {
-        "bundle": path, "engine": request.engine, "device": request.device or "cpu",
+        "bundle": path, "engine": request.engine, "device": request.accelerator or "cpu",
         "threads": request.threads or default_threads(), "order": request.pixel_format, "classes": classes,
         "size": (source.height, source.width),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from edgekit.runtime.session_state import Active
-from edgekit.serve.frigate.messages import DTYPES, ROWS_BYTES, TENSOR_BYTES, Tensor, is_valid
+from edgekit.serve.frigate.messages import DTYPES, ROWS_BYTES, TENSOR_BYTES, FrameTensor, is_valid
 from edgekit.serve.frigate.worker_process import READY_BYTES, REQUEST, RESPONSE
 
 HANG_S = 10.0
@@ -26,7 +26,7 @@ STEADY_S = 30.0
 """Time without a failure after which the next pause is the first one again."""
 
 
-class Result(NamedTuple):
+class FrameResult(NamedTuple):
     """Rows of a frame. None means that it could not be computed."""
 
     number: int
@@ -41,6 +41,7 @@ class Worker:
         active: The variant that it runs, or None while it loads.
         target: Target of that variant.
         error: Reason of the last start that failed; "" if none did.
+        is_misused: Whether that was an option's fault.
         took_s: Longest recent time of a frame. None means that it has computed none.
         events: Changes to be reported, oldest first.
     """
@@ -49,6 +50,7 @@ class Worker:
         self.name, self.options = name, dict(options)
         self.active: Active | None = None
         self.target = self.error = ""
+        self.is_misused = False
         self.took_s: float | None = None
         self.events: list[str] = []
         self.number: int | None = None
@@ -85,7 +87,7 @@ class Worker:
         """Return whether it is worth waiting for: it runs a frame, and has not exceeded this time."""
         return self.number is not None and now_s < self.sent_s + limit_s and now_s >= self.usable_s
 
-    def give(self, number: int, tensor: Tensor | None, other_order: bool = False) -> None:
+    def give(self, number: int, tensor: FrameTensor | None, other_order: bool = False) -> None:
         """Give it a frame. None means the one before, once more."""
         assert self.channel is not None
         if tensor is not None:
@@ -98,9 +100,9 @@ class Worker:
         except OSError:
             self._replace("ended")
 
-    def receive(self) -> list[Result]:
+    def receive(self) -> list[FrameResult]:
         """Return the results that have come."""
-        results: list[Result] = []
+        results: list[FrameResult] = []
         while self.channel is not None:
             try:
                 message = self.channel.recv(READY_BYTES)
@@ -119,26 +121,24 @@ class Worker:
     def _read_ready(self, message: bytes) -> None:
         ready = json.loads(message)
         if "error" in ready:
-            self.error = ready["error"]
+            self.error, self.is_misused = ready["error"], ready["is_misused"]
             return
         self.active, self.target, self.error = Active(*ready["active"]), ready["target"], ""
         self.events.append(
             f"{self.name}: {self.active.variant} on {self.active.engine}, {self.active.device}"
         )
 
-    def _read_result(self, message: bytes) -> list[Result]:
+    def _read_result(self, message: bytes) -> list[FrameResult]:
         rows = message[RESPONSE.size :]
         if len(message) != RESPONSE.size + ROWS_BYTES or not is_valid(rows):
             self._replace("sent something else than rows")
             return []
         number, is_computed, took_s = RESPONSE.unpack_from(message)
-        if number != self.number:
-            return []
         self.number = None
         self.took_s = max(took_s, 0.9 * (self.took_s or 0.0))
         if self._is_late:  # it returned after all
             self.usable_s = time.monotonic() + self._next_pause_s()
-        return [Result(number, rows if is_computed else None)]
+        return [FrameResult(number, rows if is_computed else None)]
 
     def check(self, now_s: float, limit_s: float) -> None:
         """Note a frame that takes longer than its limit, and start the process again if it hangs or ended."""

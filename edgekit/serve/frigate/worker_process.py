@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import EdgeKitError, reason_of
+from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime import Session
 from edgekit.serve.frigate.messages import DTYPES, ZEROS, image_of, rows_of
@@ -38,7 +38,8 @@ def main(channel: socket.socket, frames: mmap.mmap, options: Mapping[str, Any]) 
     try:
         session = _opened(options)
     except EdgeKitError as problem:
-        channel.send(json.dumps({"error": str(problem)[:2000]}).encode())
+        failure = {"error": str(problem)[:2000], "is_misused": isinstance(problem, UsageError)}
+        channel.send(json.dumps(failure).encode())
         return
     with session:
         classes = {int(number): mapped for number, mapped in options["classes"].items()}
