@@ -64,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: dict[str, Any] = {}
     for size in options.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            width, height = map(int, size.split("x"))
-            write_frames(options.source, Path(folder), width, height, options.frames)
+            write_frames(options.source, Path(folder), *map(int, size.split("x")), options.frames)
             figures[size] = in_turns(options, folder)
         print(table(size, figures[size]), flush=True)
     if options.json:
@@ -178,11 +177,11 @@ def script(model: Path, bundle: Path, threads: int | None) -> Callable[[bytes], 
     assert task is not None
     if image.resize != "letterbox" or image.layout != "NCHW" or image.place == "center":
         sys.exit("error: the script's preparation is a letterbox at the top left; write yours into script()")
-    mean, std = (np.array(v, np.float32)[:, None, None] for v in (image.mean, image.std))
+    mean, std = (np.float32(v)[:, None, None] for v in (image.mean, image.std))
     side = (image.width, image.height)
 
     def run(jpeg: bytes) -> Boxes:
-        frame: Any = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
         ratio = min(image.height / frame.shape[0], image.width / frame.shape[1])
         small = cv2.resize(frame, (int(frame.shape[1] * ratio), int(frame.shape[0] * ratio)))
         padded = np.full((image.height, image.width, 3), image.pad, np.uint8)
@@ -285,9 +284,11 @@ def table(size: str, rows: dict[str, dict[str, Any]]) -> str:
     ]
     for step, r in rows.items():
         joules = "-" if r["joules"] is None else f"{r['joules']:.3f}"
-        times = "   ".join(f"{r[f'{name}_ms']:6.1f}" for name in ("p50", "p95", "p99", "cpu"))
-        found = f"{r['same']} of {r['sure']}  {r['variant']}"
-        lines.append(f"  {step:<13}  {times}   {r['faults']:6.0f}   {r['fps']:8.1f}   {joules:>6}   {found}")
+        lines.append(
+            f"  {step:<13}  {r['p50_ms']:6.1f}   {r['p95_ms']:6.1f}   {r['p99_ms']:6.1f}   "
+            f"{r['cpu_ms']:6.1f}   {r['faults']:6.0f}   {r['fps']:8.1f}   {joules:>6}   "
+            f"{r['same']} of {r['sure']}  {r['variant']}"
+        )
     return "\n".join(lines) + "\n"
 
 

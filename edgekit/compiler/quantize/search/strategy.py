@@ -25,11 +25,11 @@ A placement that is not faster than the float parent is dropped: no recipe makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER
+from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.fronts import best_untimed, pareto_front, preferred
 from edgekit.compiler.quantize.search.measurement import (
@@ -103,6 +103,7 @@ def search_fastest(
     is_good_enough: Judge,
     may_be_enough: Judge,
     has_time: HasTime,
+    far: Collection[str] = (),
 ) -> list[Measurement]:
     """Measure candidates until one is good enough, there are no more, or there were enough of them.
 
@@ -113,13 +114,15 @@ def search_fastest(
         may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
+        far: Placements that were far from good enough on an earlier target. They wait until nothing else is
+            good enough; but for the first, whose time the others are compared with.
 
     Returns:
         All measurements, in order.
     """
-    return _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time).run(
-        placements
-    )
+    search = _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time)
+    last = [placement for placement in placements[1:] if placement in far]
+    return search.run([placement for placement in placements if placement not in last], last)
 
 
 class _FastestSearch:
@@ -136,8 +139,8 @@ class _FastestSearch:
         self._has_time = has_time
         self._measurements: list[Measurement] = []
 
-    def run(self, placements: Sequence[str]) -> list[Measurement]:
-        deferred = self._screen(placements)
+    def run(self, placements: Sequence[str], last: Sequence[str]) -> list[Measurement]:
+        deferred = [*self._screen(placements), *last]
         waiting = [measurement for measurement in self._measurements if measurement.faster]
         near: list[CandidateConfig] = []
         has_regions = False
@@ -203,11 +206,24 @@ class _FastestSearch:
         return False
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions; return those that are faster than the parent."""
+        """Measure the structure with float regions; return those that are faster than the parent.
+
+        A region with more in float is slower: there is no use for one after a region that is good enough, or
+        as slow as another candidate that is.
+        """
         best = best_of(self._measurements, structure)
-        regions = self._find_float_regions(best.config, min_noise_share(best))
-        results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
-        return [result for result in results if result is not None and result.faster]
+        limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)
+        results: list[Measurement] = []
+        for floats in self._find_float_regions(best.config, min_noise_share(best)):
+            result = self._attempt(CandidateConfig(structure.placement, QUICK, floats))
+            if result is None or result.fidelity is None:
+                continue
+            if result.ratio is not None and result.ratio > limit:
+                break
+            results.append(result)
+            if self._is_good_enough(result):
+                break
+        return results
 
     def _attempt(self, config: CandidateConfig, must: bool = False) -> Measurement | None:
         for measurement in self._measurements:
