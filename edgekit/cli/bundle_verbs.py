@@ -297,7 +297,7 @@ def run(
     "--samples",
     metavar="PATH",
     type=click.Path(),
-    help="Folder or glob of images: show the predictions of the variants on them.",
+    help="Folder or glob of images, recordings, texts or arrays: show the predictions of the variants.",
 )
 @path_option("--labelled", metavar="DIR", help="Folder of labelled samples: show the accuracy on them.")
 @click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")

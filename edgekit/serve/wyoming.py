@@ -65,7 +65,7 @@ class BoundedReader:
         return await asyncio.wait_for(self._reader.readline(), EVENT_SECONDS)
 
     async def readexactly(self, count: int) -> bytes:
-        if type(count) is not int or count > PART_BYTES:
+        if count > PART_BYTES:
             raise ValueError(f"a message announces {count!r} bytes; {PART_BYTES} are allowed")
         return await asyncio.wait_for(self._reader.readexactly(count), EVENT_SECONDS)
 
