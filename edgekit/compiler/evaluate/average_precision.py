@@ -246,6 +246,10 @@ class _Matches(NamedTuple):
     present: int
 
 
+_NONE = np.zeros((len(THRESHOLDS), 0), np.bool_)
+_NO_MATCHES = _Matches(np.zeros(0, np.float32), _NONE, _NONE, 0)
+
+
 def _ranked(matches: Sequence[_Matches]) -> Ranked:
     order = np.argsort(-np.concatenate([one.scores for one in matches]), kind="stable")
     pictures = np.repeat(np.arange(len(matches)), [len(one.scores) for one in matches])[order]
@@ -260,6 +264,8 @@ def _matches_of(
     expected: ScoredBoxes, picture: ScoredBoxes, ignored: Ignored, index: int, similarity: Similarity
 ) -> _Matches:
     objects = np.flatnonzero(_classes(expected) == index)
+    if not len(objects) and not (_classes(picture) == index).any():  # most classes of most pictures
+        return _NO_MATCHES
     # As in COCO's code, an object is preferred to an ignored one.
     objects = objects[np.argsort(ignored.objects[objects], kind="stable")]
     indices = np.flatnonzero(_classes(picture) == index)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER
+from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.fronts import best_untimed, pareto_front, preferred
 from edgekit.compiler.quantize.search.measurement import (
@@ -57,8 +57,8 @@ correction gained EfficientNet-Lite0 2.8 dB and YOLOX-nano nothing; a ridge belo
 
 Measure = Callable[[CandidateConfig], Measurement]
 FindFloatRegions = Callable[[CandidateConfig, float], Sequence[frozenset[str]]]
-"""(config, min_noise_share) -> sets of nodes to keep float, the most promising first. Each removes at least
-that share (0 to 1) of the quantization noise."""
+"""(config, min_noise_share) -> sets of nodes to keep float, from the fewest to the most. Each removes at
+least that share (0 to 1) of the quantization noise."""
 
 
 def recipe_changes(
@@ -70,6 +70,11 @@ def recipe_changes(
         if best.saturated:
             break
         yield replace(structure, recipe=replace(with_optimized_weights(best.config.recipe), **change))
+
+
+def better_recipe(quick: Measurement) -> Recipe:
+    """Return the recipe to measure after the quick one."""
+    return DEFAULT if quick.unit else L2_RANGES
 
 
 def with_optimized_weights(recipe: Recipe) -> Recipe:
@@ -183,7 +188,7 @@ class _FastestSearch:
 
         If it is, the better recipe is measured in any case: it costs no latency.
         """
-        better = DEFAULT if quick.unit else L2_RANGES
+        better = better_recipe(quick)
         if self._is_good_enough(quick):
             if quick.unit or not quick.saturated:
                 self._attempt(replace(quick.config, recipe=better))
@@ -203,11 +208,24 @@ class _FastestSearch:
         return False
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions; return those that are faster than the parent."""
+        """Measure the structure with float regions; return those that are faster than the parent.
+
+        A region with more in float is slower: there is no use for one after a region that is good enough, or
+        slower than another candidate that is.
+        """
         best = best_of(self._measurements, structure)
-        regions = self._find_float_regions(best.config, min_noise_share(best))
-        results = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
-        return [result for result in results if result is not None and result.faster]
+        limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)
+        results: list[Measurement] = []
+        for floats in self._find_float_regions(best.config, min_noise_share(best)):
+            result = self._attempt(CandidateConfig(structure.placement, QUICK, floats))
+            if result is None or result.fidelity is None:
+                continue
+            if result.ratio is not None and result.ratio > limit:
+                break
+            results.append(result)
+            if self._is_good_enough(result):
+                break
+        return results
 
     def _attempt(self, config: CandidateConfig, must: bool = False) -> Measurement | None:
         for measurement in self._measurements:
