@@ -1,20 +1,20 @@
-# Tasks of a developer, in the environment of the README's second command (or: make PYTHON=python3 quick).
+# Tasks of a developer, in the environment of the README's second command (or: make PYTHON=python3 test).
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: help test tiny quick lint format types docs bench
+.PHONY: help test tiny slow lint format types docs bench
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-test: ## the whole suite, with lint and types
+test: ## what the README's second command runs: the suite without slow tests, with lint
 	$(PYTHON) -m pytest -n $(WORKERS)
 
 tiny: ## the whole path in under a minute: three engines, an array, a photograph, a token, a server
 	$(PYTHON) -m pytest -q tests/test_tiny.py
 
-quick: ## the suite without slow tests
-	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow"
+slow: ## the slow tests, which .ci/run runs after the others (make types: types on three systems)
+	$(PYTHON) -m pytest -n $(WORKERS) -m slow
 
 lint: ## ruff
 	$(PYTHON) -m ruff check .

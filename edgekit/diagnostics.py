@@ -70,6 +70,31 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "error"]
 
 
+def as_annotations(file: str, findings: Iterable[Finding]) -> list[str]:
+    """Return one annotation of GitHub Actions per finding, shown at the file of a pull request.
+
+    Source of the format and of its escapes: github.com/actions/toolkit, packages/core/src/command.ts.
+
+    >>> finding = Finding("EK1001", "error", "tflite", "/lstm", "LSTM", "no form, 100%", "use ort")
+    >>> as_annotations("m.onnx", [finding])
+    ['::error file=m.onnx,title=EK1001 tflite%3A /lstm (LSTM)::no form, 100%25; use ort']
+    """
+    kinds, lines = {"note": "notice"}, []
+    for f in findings:
+        title = f"{f.code} {f.target}{': ' if f.target else ''}{f.node}{f' ({f.op})' if f.op else ''}"
+        text = _escaped(printable("; ".join(filter(None, (f.message, f.fix)))))
+        properties = [
+            f"{name}={_escaped(printable(value)).replace(':', '%3A').replace(',', '%2C')}"
+            for name, value in (("file", file), ("title", title))
+        ]
+        lines.append(f"::{kinds.get(f.severity, f.severity)} {','.join(properties)}::{text}")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
 def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     """Return one line per finding with aligned columns, for the terminal and for error texts.
 

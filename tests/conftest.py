@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
 from tests.report import browser
+from tests.slow_tests import ONE_OF, SLOW
 from tests.vulkan import lavapipe
 from tests.web import drivers
 
@@ -181,6 +183,29 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
 def is_present(need: str) -> bool:
     """Return whether this machine has what a marker of :data:`NEEDS` asks for."""
     return NEEDS[need][0]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave the slow tests out, unless something is selected: a path, ``-k``, or ``-m``."""
+    given = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword
+    if not given and not any(word.startswith("-m") for word in config.invocation_params.args):
+        config.option.markexpr = "not slow"
+    # A worker gets half of the tests in their order, so that a module's fixtures are made once.
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "worksteal"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what :mod:`tests.slow_tests` names."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        names = {test.rsplit("::", parts)[0] for parts in range(test.count("::") + 1)}
+        every = max((ONE_OF[name] for name in names & ONE_OF.keys()), default=1)
+        if cases[test] % every or (names | {item.nodeid}) & SLOW.keys():
+            item.add_marker(pytest.mark.slow)
+        cases[test] += 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

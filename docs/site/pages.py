@@ -1,4 +1,4 @@
-"""The pages of the site: the documents as they are, with links that work there, and two generated ones."""
+"""The pages of the site: the documents as they are, with links that work there, and three generated ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from configparser import ConfigParser
 from pathlib import Path
 
+from docs.site.api import api_page
 from docs.site.commands import commands_page
 from docs.site.errors import errors_page
 
@@ -16,7 +17,7 @@ BUILD = ROOT / "build" / "docs"
 CONFIG = Path(__file__).with_name("zensical.toml")
 FOLDERS = ("", "measured", "decisions")
 """Folders of docs/ whose documents are pages."""
-GENERATED = {"commands.md": commands_page, "errors.md": errors_page}
+GENERATED = {"api.md": api_page, "commands.md": commands_page, "errors.md": errors_page}
 """Page of the site -> what writes it."""
 DECISIONS = '"decisions/*.md"'
 """Stands in the navigation for all records, in their order."""

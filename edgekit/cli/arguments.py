@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from edgekit.errors import UsageError
+from edgekit.errors import EdgeKitError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -31,6 +31,29 @@ class EngineName(click.ParamType[str]):
         from edgekit.target.registry import target_names
 
         return [CompletionItem(name) for name in target_names() if name.startswith(incomplete)]
+
+
+class VariantName(click.ParamType[str]):
+    """A variant of the bundle, or also a target, completed by the shell with those of BUNDLE."""
+
+    name = "variant"
+
+    def __init__(self, also_targets: bool = False) -> None:
+        self._also_targets = also_targets
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "[TARGET]" if self._also_targets else "VARIANT"  # click's own choice has the type's name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = EngineName().shell_complete(ctx, param, incomplete) if self._also_targets else []
+        try:
+            with open_bundle(Path(ctx.params["bundle"])) as bundle:
+                variants = [variant.name for variant in bundle.variants]
+        except (EdgeKitError, OSError, KeyError, TypeError):  # no bundle yet: nothing to complete
+            variants = []
+        return [*names, *(CompletionItem(name) for name in variants if name.startswith(incomplete))]
 
 
 class NamedFile(click.ParamType[tuple[str, Path]]):
@@ -106,7 +129,10 @@ verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="List every candidate of the int8 search as well."
 )
 variant_option = click.option(
-    "--variant", metavar="VARIANT", help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
+    "--variant",
+    type=VariantName(),
+    metavar="VARIANT",
+    help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect).",
 )
 accelerator_option = click.option(
     "--accelerator",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     headings={
         "Comparison": "against clock limits baseline",
         "Throughput and cost": "sweep price_per_hour",
-        "History": "history plot",
+        "History": "history plot trace",
     }
 )
 @bundle_argument
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 )
 @path_option("--baseline", help="Output of an earlier --json, with which --fail-if compares.")
 @path_option("--history", metavar="FILE.jsonl", help="Append this run to a JSON Lines file.")
+@path_option(
+    "--trace", metavar="FILE.json", help="Write when each stage of 60 frames ran, for ui.perfetto.dev."
+)
 @path_option("--plot", metavar="FILE.html", help="With --history: plot all runs on an HTML page.")
 @device_options
 @as_json_option
@@ -91,6 +94,7 @@ def bench(
     baseline: Path | None,
     history: Path | None,
     plot: Path | None,
+    trace: Path | None,
     device: str | None,
     merge: bool,
     as_json: bool,
@@ -109,6 +113,8 @@ def bench(
     from edgekit.processing.generation import is_generation
 
     _need_history(history, plot)
+    if trace is not None:
+        need_writable(trace, "the trace")
     checks = [bench_limits.parse_limit(text) for text in limits]
     baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
@@ -153,6 +159,13 @@ def bench(
     document |= {"beyond": wrong} if checks else {}
     text += "".join(f"\n  beyond    {line}" for line in wrong)
     written, lines = _written(history, plot, ran)
+    if trace is not None:
+        from edgekit.compiler.bench.trace import write_trace
+
+        with open_bundle(bundle) as opened:
+            count = write_trace(opened, trace, engine=engine, variant=variant, threads=threads)
+        written |= {"trace": str(trace)}
+        lines += f"\n  trace     {trace}  {count} spans; open it at https://ui.perfetto.dev"
     terminal.answer(as_json, {**document, **written}, text + lines)
     ctx.exit(1 if wrong else 0)
 
@@ -168,7 +181,9 @@ def _refuse_combinations(params: Mapping[str, Any]) -> None:
         raise UsageError("--fps does not combine with --against or --sweep, whose runs have no pauses")
     if sweep is not None and params["threads"] is not None:
         raise UsageError("--sweep sets the number of threads; remove --threads")
-    here = {"--against": against, "--sweep": sweep, "--accelerator": accelerator}
+    here = {"--against": against, "--sweep": sweep, "--accelerator": accelerator, "--trace": params["trace"]}
+    if params["trace"] is not None and (against is not None or accelerator is not None):
+        raise UsageError("--trace does not combine with --against or --accelerator")
     need_device(params["device"], params["merge"], here)
     if accelerator is not None and (against is not None or sweep is not None):
         raise UsageError("--accelerator does not combine with --against or --sweep")
@@ -177,7 +192,7 @@ def _refuse_combinations(params: Mapping[str, Any]) -> None:
 def _bench_text(bundle: Bundle, params: Mapping[str, Any]) -> None:
     from edgekit.generate.device import bench_text
 
-    names = ("--against", "--sweep", "--price-per-hour", "--fps", "--accelerator")
+    names = ("--against", "--sweep", "--price-per-hour", "--fps", "--accelerator", "--trace")
     flags = {flag: params[flag[2:].replace("-", "_")] for flag in names}
     flags |= {"--fail-if": params["limits"], "--baseline": params["baseline"], "--history": params["history"]}
     bench_text.refuse_for_text({**flags, "--device": params["device"]})

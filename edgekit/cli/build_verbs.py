@@ -29,22 +29,41 @@ if TYPE_CHECKING:
 @main.command()
 @click.argument("model", type=ModelPath())
 @request_options("BuildRequest", only=("targets", *OPENING))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "github"]),
+    default="text",
+    show_default=True,
+    help="Format of the findings. github: annotations of a GitHub Actions run.",
+)
 @as_json_option
 @click.pass_context
 def check(
-    ctx: click.Context, /, model: Path | HubAddress, targets: tuple[str, ...], as_json: bool, **opening: Any
+    ctx: click.Context,
+    /,
+    model: Path | HubAddress,
+    targets: tuple[str, ...],
+    form: str,
+    as_json: bool,
+    **opening: Any,
 ) -> None:
     """List nodes that a target can't run or runs slowly.
 
     Nothing is compiled. Without -t, checks every target whose compiler is installed.
     """
     from edgekit import check as check_model
-    from edgekit.diagnostics import check_text, errors
+    from edgekit.diagnostics import as_annotations, check_text, errors
     from edgekit.target.installed_profiles import profile_names
 
+    if as_json and form != "text":
+        raise UsageError("--format does not go with --json")
     options = arguments_of("BuildRequest", opening)
     findings = check_model(model, list(targets) or None, **options)
     refused = bool(errors(findings))
+    if form == "github":
+        click.echo("\n".join(as_annotations(str(model), findings)), nl=bool(findings))
+        ctx.exit(1 if refused else 0)
     names = targets or sorted(set(profile_names().values()))
     text = check_text(model, names, findings, options["shapes"], options["trust_pickle"])
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in findings]}, text)

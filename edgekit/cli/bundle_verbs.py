@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 
 import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
-    EngineName,
     NamedFile,
+    VariantName,
     accelerator_option,
     as_json_option,
     bundle_argument,
@@ -99,7 +100,7 @@ def verify(
 
 @main.command()
 @bundle_argument
-@click.argument("target", required=False, type=EngineName())
+@click.argument("target", required=False, type=VariantName(also_targets=True))
 @variant_option
 @threads_option
 @path_option(
@@ -108,6 +109,7 @@ def verify(
     metavar="OTHER",
     help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
+@path_option("--overlay", metavar="DIR", help="Also write node data for Model Explorer to this empty folder.")
 @accelerator_option
 @device_options
 @as_json_option
@@ -117,6 +119,7 @@ def explain(
     variant: str | None,
     threads: int | None,
     base: Path | None,
+    overlay: Path | None,
     accelerator: str | None,
     device: str | None,
     merge: bool,
@@ -133,10 +136,15 @@ def explain(
     from edgekit.compiler.explain import text as explain_text
     from edgekit.compiler.explain.diff import explain_diff
     from edgekit.compiler.explain.explain import explain as explained
+    from edgekit.compiler.explain.overlay import write_overlays
+    from edgekit.system.atomic_files import need_empty
 
-    need_device(device, merge, {"--against": base, "--accelerator": accelerator})
-    if accelerator is not None and base is not None:
-        raise UsageError("--accelerator does not combine with --against")
+    need_device(device, merge, {"--against": base, "--accelerator": accelerator, "--overlay": overlay})
+    if base is not None and (accelerator is not None or overlay is not None):
+        flag = "--overlay" if accelerator is None else "--accelerator"
+        raise UsageError(f"{flag} does not combine with --against")
+    if overlay is not None:
+        need_empty(overlay)
     if device is not None:
         options = {"name": target, "variant": variant, "threads": threads or 1}
         measured = on_device(bundle, device, merge, "explain", options)
@@ -152,10 +160,14 @@ def explain(
             copies = accelerated.explain_accelerated(
                 opened, accelerator, target, variant=variant, threads=threads or 1
             )
+            if overlay is not None:
+                write_overlays(opened, overlay, copies)
             terminal.answer(as_json, {"copies": copies}, accelerated.render_accelerated(copies))
             return
         if base is None:
             explanations = explained(opened, target, variant=variant, threads=threads or 1)
+            if overlay is not None:
+                write_overlays(opened, overlay, explanations)
             terminal.answer(as_json, {"variants": explanations}, explain_text.render(explanations))
             return
         with open_bundle(base) as other:
@@ -173,7 +185,15 @@ def explain(
 @click.option("--text", help="Text input, instead of -i, for a bundle whose card takes text.")
 @path_option("-o", "--output", help="Write the outputs to this .npz file.")
 @path_option(
-    "--draw", "drawing", help="Write the image with its prediction to this .jpg, .png or .webp file."
+    "--draw",
+    "drawing",
+    help="Write the image with its prediction to this .jpg, .png or .webp file; a video to this .mp4 file.",
+)
+@click.option(
+    "--show",
+    "shows",
+    is_flag=True,
+    help="Show the predictions in a window. Without a display, a video is written to drawn.mp4.",
 )
 @engine_option
 @variant_option
@@ -187,6 +207,7 @@ def run(
     text: str | None,
     output: Path | None,
     drawing: Path | None,
+    shows: bool,
     engine: str | None,
     variant: str | None,
     accelerator: str | None,
@@ -194,11 +215,12 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run a bundle on arrays, an image, a sound or texts.
+    """Run a bundle on arrays, an image, a video, a camera, a sound or texts.
 
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
     a .wav or a .txt with one text a line. A model with one input needs no NAME. With -i - a speech model
-    transcribes standard input while it comes: raw int16 samples, mono, at the model's rate.
+    transcribes standard input while it comes: raw int16 samples, mono, at the model's rate. A video, or
+    -i 0 for the first camera, needs --show or --draw FILE.mp4.
     """
     from edgekit.compiler.evaluate import run_bundle as run_command
     from edgekit.compiler.evaluate.live_sound import STANDARD_INPUT, run_live
@@ -219,6 +241,30 @@ def run(
             )
         terminal.answer(as_json, live, run_command.ran_text(live["active"], live["fallbacks"]))
         return
+    from edgekit.compiler.evaluate import live_pictures
+
+    filmed = [path for _, path in inputs if live_pictures.is_live(path)]
+    is_picture = drawing is not None and drawing.suffix.lower() != live_pictures.WRITTEN
+    if filmed and (shows or (drawing is not None and not is_picture)):
+        if len(inputs) > 1 or (shows and drawing is not None):
+            raise UsageError("a video or a camera is the only input of a run; use --show or --draw FILE.mp4")
+        refuse_given({"text", "output"}, "does not go with a video or a camera")
+        if drawing is not None:
+            need_writable(drawing, "the video")
+        with open_bundle(bundle) as opened:
+            frames = live_pictures.run_frames(
+                opened, filmed[0], drawing, lambda text: click.echo(f"  note      {text}", err=True),
+                engine=engine, variant=variant, threads=threads, device=accelerator or "cpu",
+                strict=strict or accelerator is not None,
+            )  # fmt: skip
+        terminal.answer(as_json, frames.as_json(), frames.text())
+        return
+    if filmed:
+        raise UsageError(f"{filmed[0]} is a video or a camera: add --show, or --draw FILE.mp4 to write one")
+    if shows:
+        raise UsageError(
+            "--show is for a video or a camera (-i film.mp4, -i 0); --draw FILE.jpg draws an image"
+        )
     if output is not None:
         run_command.check_output(output)
         need_writable(output, "the outputs")
@@ -251,11 +297,12 @@ def run(
     "--samples",
     metavar="PATH",
     type=click.Path(),
-    help="Folder or glob of images: show the predictions of the variants on them.",
+    help="Folder or glob of images, recordings, texts or arrays: show the predictions of the variants.",
 )
 @path_option("--labelled", metavar="DIR", help="Folder of labelled samples: show the accuracy on them.")
 @click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")
 @accelerator_option
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @as_json_option
 def report(
     bundle: Path,
@@ -264,6 +311,7 @@ def report(
     labelled: Path | None,
     explain: bool,
     accelerator: str | None,
+    opens: bool,
     as_json: bool,
 ) -> None:
     """Write a self-contained HTML report.
@@ -285,3 +333,5 @@ def report(
         [*(f"  {sentence}" for sentence in first), "", f"  {output}  {size(output.stat().st_size)}"]
     )
     terminal.answer(as_json, {"report": str(output), "advice": first}, text)
+    if opens and not webbrowser.open(output.resolve().as_uri()):
+        click.echo(f"no browser was found here; open {output} in one", err=True)

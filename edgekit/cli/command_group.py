@@ -182,9 +182,11 @@ EXTRAS = {
     "dask": "distributed",
     "ray": "ray",
     "serve": "google grpc httptools orjson starlette uvicorn uvloop websockets",
+    "frigate": "zmq",
     "traces": "opentelemetry",
     "trust": "cryptography",
     "update": "securesystemslib tuf zstandard",
+    "wyoming": "wyoming",
     "samples": "aiohttp cv2",
 }
 """Extra -> modules of its packages, without the engines', which their targets import and name."""
@@ -197,6 +199,7 @@ PACKAGES = {
     "opentelemetry": "opentelemetry-sdk",
     "paho": "paho-mqtt",
     "vl_convert": "vl-convert-python",
+    "zmq": "pyzmq",
 }
 """Module -> its package, if the package has another name."""
 

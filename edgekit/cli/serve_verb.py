@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,8 +42,6 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
     from edgekit.serve.server import serve as serve_bundles
 
     def announce(url: str, grpc: str | None, token: str | None, models: ServedModels) -> None:
-        from edgekit.serve.app import model_lines
-
         if as_json:
             rows = [{"name": m.name, "version": m.version, **m.session.active._asdict()} for m in models]
             click.echo(json.dumps({"url": url, "grpc": grpc, "token": token, "models": rows}))
@@ -51,8 +50,25 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
             click.echo(line, err=True)
         if token is not None:
             click.echo(f"  token     {token}", err=True)
-        click.echo(f"  serving   {url}/v2", err=True)
+        click.echo(f"  serving   {url}{'/v2' * url.startswith('http')}", err=True)
+        if url.startswith("http"):
+            click.echo(f"  try       {url}/ in a browser", err=True)
         if grpc is not None:
             click.echo(f"  gRPC      {grpc}", err=True)
+        if options["wyoming"]:
+            click.echo(f"  Wyoming   {options['wyoming']}", err=True)
 
     serve_bundles(**arguments_of("ServeRequest", options), announce=announce)
+
+
+def model_lines(models: Iterable[Any]) -> list[str]:
+    """Describe the served models for the terminal."""
+    lines = []
+    for model in models:
+        active = model.session.active
+        lines.append(
+            f"  {model.name} {model.version}  {active.variant} on {active.engine}, {active.precision}"
+        )
+        if missing := getattr(model, "missing", ""):  # language models have failed to load without it
+            lines.append(f"  not ready {model.name} {model.version}  {missing}")
+    return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.errors import UsageError
+from edgekit.processing import yuv_frames
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.resize import Box, grey_picture, resize_planes
@@ -20,14 +21,16 @@ LIMITS = {
     "int32": (-(2**31), 2**31 - 2**7),
     "int64": (-(2**63), 2**63 - 2**39),
 }
+ORDERS = ("rgb", "bgr", *yuv_frames.SHAPES)
+"""Orders of an image's channels."""
 
 
 def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     """Turn a frame into the input's array.
 
     Args:
-        frame: uint8 [height, width, 3].
-        order: Order of the frame's channels, ``rgb`` or ``bgr``.
+        frame: uint8 [height, width, 3], or as ``yuv_frames`` describes it.
+        order: Order of the frame's channels: one of ORDERS.
 
     Returns:
         The input's dtype and shape.
@@ -35,13 +38,7 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     Raises:
         UsageError: the frame is none, or ``order`` is unknown.
     """
-    _check_frame(frame, order)
-    height, width = frame.shape[:2]
-    channels: tuple[int, ...]
-    if image.colour == "GREY":
-        frame, channels = grey_picture(frame, order), (0,)
-    else:
-        channels = (0, 1, 2) if order == image.colour.lower() else (2, 1, 0)
+    width, height = frame_size(frame, order)
     used, target = _layout(image, width, height)
     visible = Box(
         max(0, -target.left),
@@ -49,17 +46,31 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
         min(target.width, image.width),
         min(target.height, image.height),
     )
-    planes = resize_planes(
-        frame,
-        used,
-        target.width,
-        target.height,
-        window=visible,
-        channels=channels,
-        interpolation=image.interpolation,
-        antialias=image.antialias,
-        interleaved=image.layout == "NHWC" and image.plain,
-    )
+    grey = image.colour == "GREY"
+    interleaved = image.layout == "NHWC" and image.plain and order not in yuv_frames.SHAPES
+
+    def resized(picture: Array, part: Box, channels: tuple[int, ...]) -> Array:
+        return resize_planes(
+            picture,
+            part,
+            target.width,
+            target.height,
+            window=visible,
+            channels=channels,
+            interpolation=image.interpolation,
+            antialias=image.antialias,
+            interleaved=interleaved,
+        )
+
+    if order in yuv_frames.SHAPES:
+        convert = yuv_frames.grey_planes if grey else yuv_frames.rgb_planes
+        planes = convert(frame, order, used, resized)
+        if image.colour == "BGR":
+            planes = planes[::-1]
+    elif grey:
+        planes = resized(grey_picture(frame, order), used, (0,))
+    else:
+        planes = resized(frame, used, (0, 1, 2) if order == image.colour.lower() else (2, 1, 0))
     place = Box(max(0, target.left), max(0, target.top), visible.width, visible.height)
     return _normalised(image, planes, place)
 
@@ -94,13 +105,17 @@ def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
     )
 
 
-def _check_frame(frame: Array, order: str) -> None:
-    if order not in ("rgb", "bgr"):
-        raise UsageError(f"order is {order!r}; it must be 'rgb' or 'bgr' (OpenCV gives 'bgr')")
+def frame_size(frame: Array, order: str) -> tuple[int, int]:
+    """Return width and height of a frame in pixels. Raises UsageError: as ``prepare_image``."""
+    if order not in ORDERS:
+        raise UsageError(f"order is {order!r}; it must be one of {', '.join(ORDERS)} (OpenCV gives bgr)")
     if not isinstance(frame, np.ndarray):
         raise UsageError(f"a frame is a numpy array uint8 [height, width, 3], not a {type(frame).__name__}")
+    if order in yuv_frames.SHAPES:
+        return yuv_frames.yuv_size(frame, order)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or not frame.size:
         raise UsageError(f"a frame is uint8 [height, width, 3], not {frame.dtype} {list(frame.shape)}")
+    return frame.shape[1], frame.shape[0]
 
 
 def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import struct
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numpy as np
 
 from edgekit.errors import SampleError, need_package
 from edgekit.system.regular_file import read_plain
+from edgekit.target.kept_arrays import kept_array
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ PICTURE_LIMIT_BYTES = 4 * PIXELS_LIMIT + (1 << 20)
 SCANS_LIMIT = 500
 """Most scans of a progressive JPEG: each processes all pixels, however few bytes it has. Pillow writes
 ten."""
-
+KEPT_BYTES = 8 << 20
+"""Largest array that a photograph is decoded into again, 1920 x 1080 and a bit: each thread keeps some."""
+ORIENTATION = 0x0112
+"""The tag of EXIF."""
 
 NO_OUTPUT = logging.NullHandler()
 
@@ -46,7 +51,8 @@ NO_OUTPUT = logging.NullHandler()
 def read_picture(path: Path) -> Array:
     """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
-    Like OpenCV's ``imread``, it keeps the upper 8 of 16 bits per channel, and the first page of a TIFF.
+    If simplejpeg is installed, it decodes JPEGs: the same bytes in a seventh of the time. Like OpenCV's
+    ``imread``, this keeps the upper 8 of 16 bits per channel, and the first page of a TIFF.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -144,7 +150,27 @@ def _decoded(content: bytes) -> Array:
             raise ValueError(
                 "its pixels have 32 bits, so the value of white is unknown; save it with 8 or 16"
             )
+        colour_jpeg = image.format in ("JPEG", "MPO") and image.mode == "RGB"
+        if colour_jpeg and image.getexif().get(ORIENTATION, 1) == 1:
+            pixels = _by_simplejpeg(content, (image.height, image.width, 3))
+            if pixels is not None:
+                return pixels
         return upright_pixels(image)
+
+
+def _by_simplejpeg(content: bytes, shape: tuple[int, int, int]) -> Array | None:
+    """Decode a JPEG in colour into a kept array; None if the package is missing or the file is damaged."""
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    fresh = math.prod(shape) > KEPT_BYTES
+    pixels = np.empty(shape, np.uint8) if fresh else kept_array(shape, np.uint8)
+    try:
+        simplejpeg.decode_jpeg(content, "RGB", buffer=pixels)
+    except ValueError:  # Pillow reads what can be read of it, or says what is wrong
+        return None
+    return pixels
 
 
 def upright_pixels(image: Image.Image) -> Array:

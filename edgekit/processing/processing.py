@@ -27,9 +27,10 @@ def prepare(
     Args:
         card: Its inputs are one image, one recording or the parts of one text; the others are constants or
             states, which the caller adds.
-        item: An image: uint8 [height, width, 3]. A recording: floats from -1 to 1 or int16, [n] or [n,
-            channels], of at most one window. A text: a str.
-        order: Order of an image's channels. Pillow returns ``rgb``; OpenCV's cameras and files ``bgr``.
+        item: An image: uint8 [height, width, 3], or as ``order`` says. A recording: floats from -1 to 1 or
+            int16, [n] or [n, channels], of at most one window. A text: a str.
+        order: Order of an image's channels: ``rgb`` (Pillow), ``bgr`` (OpenCV), or that of a camera's frames,
+            ``nv12``, ``i420`` or ``yuyv`` (yuv_frames.py).
         rate: Sample rate of a recording in Hz. None means the card's.
 
     Returns:
@@ -60,13 +61,13 @@ def prepare(
         parts = [entry for entry in sources if isinstance(entry, TextInput)]
         feeds, placed = prepare_text(parts, item, card.files)
     else:
-        from edgekit.processing.image_preparation import place_image, prepare_image
+        from edgekit.processing.image_preparation import frame_size, place_image, prepare_image
         from edgekit.processing.inputs.image import ImageInput
 
         assert isinstance(source, ImageInput)
         _no_rate(rate, card)
         feeds = {source.name: prepare_image(source, item, order)}
-        placed = place_image(source, item.shape[1], item.shape[0])
+        placed = place_image(source, *frame_size(item, order))
     return {**feeds, **constants}, placed
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import SampleError, UsageError
+from edgekit.processing import yuv_frames
 from edgekit.tensor_spec import Array
 
 ARTICLES = {"image": "an image", "audio": "a sound", "text": "a text"}
@@ -57,6 +58,8 @@ def read_item(kind: str, item: Any, order: str = "rgb", rate: int | None = None)
 def read_image(item: Any, order: str = "rgb") -> Array:
     """Return an image as uint8 [height, width, 3] in RGB; as ``read_item``."""
     frame, order, _ = read_item("image", item, order)
+    if order in yuv_frames.SHAPES:
+        return yuv_frames.rgb_frame(frame, order)
     return np.ascontiguousarray(frame[:, :, ::-1]) if order == "bgr" else frame
 
 

@@ -113,8 +113,11 @@ def _resize_by_opencv(part: Array, key: PlanKey, result: Array) -> None:
     whole = kept_array((y.size, x.size, key.stride), np.uint8)
     cv2.resize(part, (x.size, y.size), dst=whole, interpolation=cv2.INTER_LINEAR)
     window = whole[y.start : y.start + y.length, x.start : x.start + x.length]
-    if key.interleaved or sorted(key.channels) != list(range(key.stride)):
+    if key.interleaved:
         result.transpose(1, 2, 0)[:] = window[:, :, list(key.channels)]
+    elif sorted(key.channels) != list(range(key.stride)):
+        for plane, channel in zip(result, key.channels, strict=True):
+            plane[:] = window[:, :, channel]
     else:
         planes = [result[key.channels.index(channel)] for channel in range(key.stride)]
         cv2.split(window, planes)  # writes into them

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import CardError
+from edgekit.errors import CardError, UsageError
 from edgekit.processing.card import Card, parse_card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.tensor_spec import Signature
@@ -33,7 +33,7 @@ def cards_at(card: Card, shapes: Sequence[Signature]) -> list[Card]:
     return [*filter(None, (_card_at(card, signature) for signature in shapes[:-1])), card]
 
 
-def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
+def card_for(cards: Sequence[Card], item: Any, rate: int | None, order: str = "rgb") -> Card:
     """Return the card at the shape that fits an item.
 
     Args:
@@ -41,20 +41,23 @@ def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
         item: Image, recording or text, in the forms of ``processing.prepare``; any other gets the largest
             shape.
         rate: Sample rate of a recording in Hz. None means the card's.
+        order: Order of an image's channels.
     """
     is_array = isinstance(item, np.ndarray) and item.size > 0
-    return next((c for c in cards[:-1] if is_array and _holds(c.sources()[0], item, rate)), cards[-1])
+    return next((c for c in cards[:-1] if is_array and _holds(c.sources()[0], item, rate, order)), cards[-1])
 
 
-def _holds(source: Input, item: np.ndarray[Any, Any], rate: int | None) -> bool:
+def _holds(source: Input, item: np.ndarray[Any, Any], rate: int | None, order: str) -> bool:
     if isinstance(source, ImageInput):
-        from edgekit.processing.image_preparation import place_image
+        from edgekit.processing.image_preparation import frame_size, place_image
 
-        if item.ndim != 3:
+        try:
+            width, height = frame_size(item, order)
+        except UsageError:  # ``prepare`` raises it
             return False
-        placed = place_image(source, item.shape[1], item.shape[0])
+        placed = place_image(source, width, height)
         if source.resize == "fit-height":
-            return bool(placed.scale_x >= source.height / item.shape[0])
+            return bool(placed.scale_x >= source.height / height)
         return min(placed.scale_x, placed.scale_y) >= 1
     if source.kind == "audio":
         from edgekit.processing.inputs.audio import AudioInput

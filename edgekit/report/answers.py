@@ -8,32 +8,40 @@ a metric it is the SNR of the outputs.
 from __future__ import annotations
 
 import base64
+import difflib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from edgekit.bundle.advice import choices
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.report import lowest_snr
+from edgekit.bundle.report import kept_of, lowest_snr
 from edgekit.bundle.variant import Variant
-from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
-from edgekit.compiler.evaluate.sample_files import find_files
+from edgekit.compiler.evaluate.fidelity import Evaluator, Score
+from edgekit.compiler.evaluate.labels import find_labels
 from edgekit.compiler.evaluate.samples import spread
-from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
+from edgekit.compiler.evaluate.task_metric import metric_of
+from edgekit.errors import EdgeKitError, SampleError, UsageError, printable, reason_of
+from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.processing.card import Card
 from edgekit.processing.drawing import Canvas, draw
 from edgekit.processing.nms import overlaps
-from edgekit.processing.picture_files import PICTURES, read_picture
+from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
-from edgekit.runtime import Session
+from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.text2text import WrittenText
+from edgekit.processing.predictions.transcribe import Transcript
+from edgekit.report.sources import Answer, Item, Source, sample_name, source_of
 from edgekit.runtime.session_card import card_of
-from edgekit.system.progress import counted
 from edgekit.target.precisions import FULL_PRECISION
-from edgekit.tensor_spec import Array
 
-COMPARED = 24
+COMPARED = 48
 """Number of samples to run, evenly spread over those given."""
 SHOWN = 6
 """Number of samples to show, if few variants are shown of each."""
@@ -50,6 +58,13 @@ OVERLAP = 0.5
 TEXT_LIMIT_CHARS = 600
 
 
+class Word(NamedTuple):
+    """Words of a text: ``same``, ``lost`` (the float model alone has them) or ``new`` (the variant alone)."""
+
+    state: str
+    text: str
+
+
 @dataclass(frozen=True)
 class SamplePrediction:
     """Prediction of a variant for a sample.
@@ -58,23 +73,51 @@ class SamplePrediction:
         summary: Difference from the float model's prediction, in words.
         picture: WebP in base64 with the prediction drawn into it, or "" if it cannot be drawn.
         width, height: Size of the image in pixels.
+        words: Its text with the changes marked; () of an image.
     """
 
     variant: str
     summary: str
     text: str
-    picture: str
-    width: int
-    height: int
+    picture: str = ""
+    width: int = 0
+    height: int = 0
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample: its file, the worst disagreement in words, and the predictions, the float model's first."""
+    """Sample: its file, the worst disagreement in words, and the predictions, the float model's first.
+
+    Attributes:
+        photo: The image as it is, of predictions that are about the whole of it; else None.
+    """
 
     name: str
     disagreement: str
     answers: tuple[SamplePrediction, ...]
+    photo: SamplePrediction | None = None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All that ran, for tables and charts over every sample.
+
+    Attributes:
+        reference: Name of the variant that others are compared with.
+        is_float: Whether it is the float model.
+        expected: Its answers.
+        found: Variant -> its answers.
+        seconds: Length of each recording; 0 of other samples.
+        labels: Name of the label of each sample; () without labels.
+    """
+
+    reference: str
+    is_float: bool
+    expected: Sequence[Answer]
+    found: Mapping[str, Sequence[Answer]]
+    seconds: Sequence[float]
+    labels: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -82,67 +125,87 @@ class ShownSamples:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
-        samples: At most SHOWN.
+        samples: At most SHOWN, or of photographs without a drawing PICTURES_SHOWN.
         missing: (variant, why it gave no answers).
     """
 
     summary: str
     samples: tuple[Sample, ...]
     missing: tuple[tuple[str, str], ...]
+    runs: Runs
 
 
 def answers_of(bundle: Bundle, source: str) -> ShownSamples:
-    """Run the variants to choose from on images.
+    """Run the variants to choose from on samples.
 
     Args:
-        bundle: With a card that has a task.
-        source: An image, a folder or a glob of images.
+        bundle: Any bundle but a cascade.
+        source: A folder, a glob or a file of what its card takes: images, recordings, or texts, one a line.
+            A model without a task takes arrays.
 
     Raises:
-        UsageError: there is no card with a task, it takes no images, or there is no fp32 variant.
-        SampleError: there are no images, or one can't be read.
+        UsageError: it is a cascade, or there is no fp32 variant.
+        SampleError: there are no such samples, or one can't be read.
         NoVariantError: the float variant does not run here.
     """
-    card = card_of(bundle)
-    if card.task is None:
-        raise UsageError(f"--samples: the card of {bundle.name} has no task, so it has no answers to show")
-    if card.sources()[0].kind != "image" or bundle.stages:
-        raise UsageError(f"--samples: {bundle.name} does not take single pictures; leave --samples out")
-    paths = spread(find_files(source, PICTURES), COMPARED)
-    reference = _reference(bundle)
-    offered = [choice.variant for group in choices(bundle.variants).values() for choice in group]
-    others = [v for v in offered if v is not reference]
-    pictures = [read_picture(path) for path in paths]
-    expected, placed = _run(bundle, reference, pictures)
-    results: dict[str, list[Mapping[str, Array]]] = {}
+    kind = source_of(bundle)
+    card = card_of(bundle) if bundle.card is not None and kind.noun != "prompt" else None
+    try:
+        paths = spread(kind.paths(source), COMPARED)
+    except SampleError as problem:
+        if kind.noun != "sample":
+            raise
+        why = "has no card with a task, so its samples are arrays"
+        raise SampleError(f"{problem}: {bundle.name} {why}") from None
+    reads = [partial(kind.read, bundle, path) for path in paths]
+    reference = _reference(bundle, quantized=kind.noun == "prompt")
+    task = card.task.kind if card is not None and card.task is not None else ""
+    offered = [v for v in kept_of(bundle.variants) if v.usable and v.shrunk is None]
+    if kind.noun == "picture" and task != "classify":  # each has its own picture
+        offered = [choice.variant for group in choices(bundle.variants).values() for choice in group]
+    expected = _run(kind, bundle, reference, reads)
+    found: dict[str, list[Answer]] = {}
     missing: list[tuple[str, str]] = []
-    for variant in others:
-        try:
-            results[variant.name] = _run(bundle, variant, pictures)[0]
-        except EdgeKitError as problem:
-            missing.append((variant.name, printable(reason_of(problem))))
-    judged = [
-        {name: _judge(card, expected[i], outputs[i], placed[i]) for name, outputs in results.items()}
-        for i in range(len(paths))
-    ]
-    order = sorted(range(len(paths)), key=lambda i: min(map(_rank, judged[i].values()), default=(1.0, 0.0)))
-    samples = tuple(
-        _sample(card, paths[i].name, pictures[i], placed[i], reference, expected[i], judged[i], results, i)
-        for i in order[: max(1, min(SHOWN, PICTURES_SHOWN // (1 + len(results))))]
-    )
-    count = f"{len(paths)} picture{'s' if len(paths) > 1 else ''}"
-    shown = "worst disagreements first" if len(samples) == len(paths) else f"{len(samples)} worst are shown"
+    for variant in offered:
+        if variant is not reference:
+            try:
+                found[variant.name] = _run(kind, bundle, variant, reads)
+            except EdgeKitError as problem:
+                missing.append((variant.name, printable(reason_of(problem))))
+    labels = _labels(paths, card)
+    seconds = [read().seconds if kind.noun == "recording" else 0.0 for read in reads]
+    runs = Runs(reference.name, reference.precision == FULL_PRECISION, expected, found, seconds, labels)
+    judged = [_judged(card, runs, index) for index in range(len(paths))]
+    order = sorted(range(len(paths)), key=lambda index: _rank(runs, index, judged[index]))
+    whole = kind.noun == "picture" and isinstance(expected[0].prediction, Classes)
+    most = PICTURES_SHOWN if whole else min(SHOWN, PICTURES_SHOWN // (1 + len(found)))
+    worst = [index for index in order if not whole or _is_wrong(runs, index)] or order[:1]
+    shown_paths = worst[: max(1, most)] if kind.noun != "sample" else []
+    samples = tuple(_sample(sample_name(paths[i]), reads[i], runs, i, judged[i], whole) for i in shown_paths)
+    count = f"{len(paths)} {kind.noun}{'s' if len(paths) > 1 else ''}"
+    shown = f"{len(samples)} worst are shown"
+    if not samples:
+        shown = "residuals are below"
+    elif len(samples) == len(paths):
+        shown = "worst disagreements first"
+    elif whole:
+        wrong = sum(_is_wrong(runs, index) for index in range(len(paths)))
+        shown = f"{wrong} that a variant gets wrong come first" if wrong else "none is wrong; one is shown"
     caption = (
         f"The answers of {reference.name} (SNR {lowest_snr(reference)} against the source model) and of the "
-        f"variants to choose from, on {count}; "
-        f"the {shown}."
+        f"{'other variants' if len(offered) > 1 else 'others'}, on {count}; the {shown}."
     )
-    return ShownSamples(caption, samples, tuple(missing))
+    return ShownSamples(caption.replace("the none", "none"), samples, tuple(missing), runs)
 
 
-def _reference(bundle: Bundle) -> Variant:
-    """Return the fp32 variant that ran on its own engine and is closest to the source model."""
-    floats = [v for v in bundle.variants if v.usable and v.precision == FULL_PRECISION and v.verified]
+def _reference(bundle: Bundle, quantized: bool = False) -> Variant:
+    """Return the fp32 variant that ran on its own engine and is closest to the source model.
+
+    Args:
+        quantized: Whether another variant may stand in for it: bundles of language models seldom have floats.
+    """
+    able = [v for v in bundle.variants if v.usable and v.verified]
+    floats = [v for v in able if v.precision == FULL_PRECISION] or (able if quantized else [])
     floats = [v for v in floats if v.shrunk is None]
     floats = [v for v in floats if not (v.evidence.get("executed") or {}).get("stands_in_for")] or floats
     if not floats:
@@ -155,75 +218,161 @@ def _reference(bundle: Bundle) -> Variant:
     return max(floats, key=closeness)
 
 
-def _run(
-    bundle: Bundle, variant: Variant, pictures: Sequence[Array]
-) -> tuple[list[Mapping[str, Array]], list[Any]]:
-    outputs: list[Mapping[str, Array]] = []
-    placed = []
-    with Session(bundle, variant=variant.name, strict=True) as session:
-        for picture in counted(pictures, "pictures", name=variant.name):
-            feeds, placement = session.prepare(picture)
-            outputs.append(session.run(feeds))
-            placed.append(placement)
-    return outputs, placed
+def _run(kind: Source, bundle: Bundle, variant: Variant, reads: Sequence[Callable[[], Item]]) -> list[Answer]:
+    return kind.answers(bundle, variant, reads)
 
 
-def _judge(card: Card, expected: Mapping[str, Array], outputs: Mapping[str, Array], placed: Any) -> Fidelity:
-    return Evaluator(card, [expected], placed=[placed]).evaluate([outputs])
+def _labels(paths: Sequence[Path], card: Card | None) -> list[str]:
+    """Return the names of the classes that files next to the samples say; nothing unless all are labelled."""
+    if card is None or card.task is None or card.task.kind != "classify":
+        return []
+    try:
+        labels = find_labels(paths, card) or []
+    except SampleError:
+        return []
+    names = card.task.labels
+    if names and any(label.index >= len(names) for label in labels):  # they are of other classes
+        return []
+    return [label_of(names, label.index) for label in labels]
 
 
-def _rank(fidelity: Fidelity) -> tuple[float, float]:
-    """Return the sort key of a sample, worst first. A sample without a score of the task's metric (no box in
-    it) comes after the others."""
-    return (fidelity.score.value, fidelity.snr_db) if not fidelity.score.unit else (1.0, fidelity.snr_db)
+def _judged(card: Card | None, runs: Runs, index: int) -> dict[str, tuple[Score, float]]:
+    """Return the score of each variant on a sample, and the SNR of its outputs in dB."""
+    return {name: _judge(card, runs.expected[index], answers[index]) for name, answers in runs.found.items()}
+
+
+def _judge(card: Card | None, expected: Answer, found: Answer) -> tuple[Score, float]:
+    if expected.outputs is not None and found.outputs is not None:
+        placed = [expected.placed]
+        fidelity = Evaluator(card, [expected.outputs], placed=placed).evaluate([found.outputs])
+        return fidelity.score, fidelity.snr_db
+    metric = metric_of(card.task.kind) if card is not None and card.task is not None else None
+    value = metric.compare([expected.prediction], [found.prediction]) if metric is not None else None
+    if value is None or metric is None:
+        ratio = difflib.SequenceMatcher(None, expected.prediction.text.split(), found.prediction.text.split())
+        return Score("words kept", ratio.ratio()), math.inf
+    return Score(metric.name, value), math.inf
+
+
+def _rank(runs: Runs, index: int, judged: Mapping[str, tuple[Score, float]]) -> tuple[float, float, float]:
+    """Return the sort key of a sample, worst first: wrong by its label, then by the score, then by the SNR. A
+    sample without a score of the task's metric (no box in it) comes after the others."""
+    by_label = -sum(not right for right in _right(runs, index).values()) if runs.labels else 0
+    worst = min(((1.0 if score.unit else score.value, snr) for score, snr in judged.values()), default=(1, 0))
+    return (by_label, *worst)
+
+
+def _right(runs: Runs, index: int) -> dict[str, bool]:
+    """Return whether each answer is the label; without labels, whether it is the float model's."""
+    answers = {runs.reference: runs.expected, **runs.found}
+    right = runs.labels[index] if runs.labels else first_class(runs.expected[index])
+    return {name: first_class(each[index]) == right for name, each in answers.items()}
+
+
+def _is_wrong(runs: Runs, index: int) -> bool:
+    return isinstance(runs.expected[index].prediction, Classes) and not all(_right(runs, index).values())
+
+
+def first_class(answer: Answer) -> str:
+    """Return the name of the best class of an answer; "" without one."""
+    prediction = answer.prediction
+    return prediction[0].label if isinstance(prediction, Classes) and len(prediction) else ""
 
 
 def _sample(
-    card: Card,
     name: str,
-    picture: Array,
-    placed: Any,
-    reference: Variant,
-    expected: Mapping[str, Array],
-    judged: Mapping[str, Fidelity],
-    outputs: Mapping[str, Sequence[Mapping[str, Array]]],
+    read: Callable[[], Item],
+    runs: Runs,
     index: int,
+    judged: Mapping[str, tuple[Score, float]],
+    whole: bool,
 ) -> Sample:
-    answers = [_answer(card, picture, placed, reference.name, "the float model", expected)]
-    for variant, fidelity in judged.items():
-        found = outputs[variant][index]
-        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), found, expected))
-    worst = min(judged.values(), key=_rank, default=None)
-    return Sample(printable(name), f"worst {worst.score}" if worst is not None else "", tuple(answers))
+    item, expected = read().value, runs.expected[index]
+    canvas = Canvas(item) if isinstance(item, np.ndarray) and item.ndim == 3 else None
+
+    def fresh() -> Canvas | None:
+        return None if canvas is None or whole else Canvas(item)
+
+    role = "the float model" if runs.is_float else "closest to the source model"
+    answers = [_answer(fresh(), runs.reference, role, expected, expected)]
+    for variant, (score, _) in judged.items():
+        answers.append(_answer(fresh(), variant, str(score), runs.found[variant][index], expected))
+    worst = min((score for score, _ in judged.values()), key=lambda score: score.value, default=None)
+    said = [f"labelled {runs.labels[index]}"] if runs.labels else []
+    if isinstance(expected.prediction, Classes):
+        others = [name for name in judged if first_class(runs.found[name][index]) != first_class(expected)]
+        said += [f"other than the float model's: {', '.join(others)}"] if others else []
+    elif worst is not None:
+        said.append(f"worst {worst}")
+    photo = None
+    if whole and canvas is not None:
+        photo = _picture(canvas, SamplePrediction("", "", printable(name)))
+    return Sample(printable(name), printable(", ".join(said)), tuple(answers), photo)
 
 
 def _answer(
-    card: Card,
-    picture: Array,
-    placed: Any,
-    variant: str,
-    score: str,
-    outputs: Mapping[str, Array],
-    expected: Mapping[str, Array] | None = None,
+    canvas: Canvas | None, variant: str, score: str, found: Answer, expected: Answer
 ) -> SamplePrediction:
-    from edgekit.processing import processing
-
-    prediction = processing.decode(card, outputs, placed)
-    text = printable(" ".join(str(prediction).split()))[:TEXT_LIMIT_CHARS] or "nothing found"
-    canvas = Canvas(picture)
+    prediction = found.prediction
+    if prediction is None:
+        assert found.outputs is not None
+        prediction = ", ".join(f"{name} {array.ravel()[:4]}" for name, array in found.outputs.items())
+    text = prediction.text if isinstance(prediction, TEXTUAL) else str(prediction)
+    text = printable(" ".join(text.split()))[:TEXT_LIMIT_CHARS] or "nothing found"
+    shown = SamplePrediction(variant, score, text)
+    if canvas is None:
+        return _worded(shown, found, expected)
     try:
         draw(prediction, canvas)
     except UsageError:  # predictions of this kind have no image
-        return SamplePrediction(variant, score, text, "", 0, 0)
-    if expected is not None and isinstance(prediction, Detections):
-        lost, new = _mark_changes(processing.decode(card, expected, placed), prediction, canvas)
+        return _worded(shown, found, expected)
+    if found is not expected and isinstance(prediction, Detections):
+        lost, new = _mark_changes(expected.prediction, prediction, canvas)
         changes = [f"{count} {word}" for count, word in ((lost, "lost"), (new, "new")) if count]
         score = f"{score}: {', '.join(changes)}" if changes else score
+    return _picture(canvas, SamplePrediction(variant, score, text))
+
+
+TEXTUAL = (Transcript, WrittenText, GeneratedText)
+
+
+def _worded(shown: SamplePrediction, found: Answer, expected: Answer) -> SamplePrediction:
+    """Return a prediction with its words: of a text the changed ones are marked, of classes the best one."""
+    words: tuple[Word, ...] = ()
+    if isinstance(found.prediction, TEXTUAL):
+        words = changed_words(expected.prediction.text, found.prediction.text)
+    elif isinstance(found.prediction, Classes):
+        same = first_class(found) == first_class(expected)
+        best, *others = [f"{each.label} {each.score:.2f}" for each in found.prediction]
+        words = (Word("same" if same else "new", best), *(Word("same", f"- {other}") for other in others[:2]))
+    return SamplePrediction(
+        shown.variant, shown.summary, shown.text, words=tuple(Word(w.state, printable(w.text)) for w in words)
+    )
+
+
+def changed_words(expected: str, found: str) -> tuple[Word, ...]:
+    """Return the words of two texts, those that only one of them has marked.
+
+    >>> [tuple(word) for word in changed_words("try again now", "try once now")]
+    [('same', 'try'), ('lost', 'again'), ('new', 'once'), ('same', 'now')]
+    """
+    a, b = expected.split(), found.split()
+    words: list[Word] = []
+    for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag == "equal":
+            words.append(Word("same", " ".join(a[i:j])))
+            continue
+        words += [Word(state, " ".join(part)) for state, part in (("lost", a[i:j]), ("new", b[k:m])) if part]
+    return tuple(words)
+
+
+def _picture(canvas: Canvas, shown: SamplePrediction) -> SamplePrediction:
     canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
     whole = io.BytesIO()
     canvas.image.convert("RGB").save(whole, "WEBP", quality=QUALITY)
     encoded = base64.b64encode(whole.getvalue()).decode("ascii")
-    return SamplePrediction(variant, score, text, encoded, canvas.image.width, canvas.image.height)
+    width, height = canvas.image.size
+    return SamplePrediction(shown.variant, shown.summary, shown.text, encoded, width, height)
 
 
 def _mark_changes(expected: Detections, found: Detections, canvas: Canvas) -> tuple[int, int]:

@@ -42,6 +42,7 @@ CONFIG: Spec = {
     },
     "legend": {
         "columns": 3,
+        "layout": {"margin": 24},
         "labelColor": "var(--ink)",
         "labelFontSize": 12,
         "orient": "bottom",
@@ -234,6 +235,59 @@ def damage_chart(search: SearchFacts) -> Spec | None:
         },
     }
     return layered(17 * len(rows) + 10, rows, [bars], PANEL_PIXELS)
+
+
+def matrix_chart(rows: Sequence[Spec], names: Sequence[str], right: str) -> Spec:
+    """Return a chart of how often one class is taken for another.
+
+    Args:
+        rows: ``right``, ``answer``, ``count`` and ``said`` of each pair.
+        right: What the rows' classes are, e.g. ``label``.
+    """
+    axis = {"labelLimit": 150, "grid": True}
+    place = {
+        "y": {"field": "right", "type": "nominal", "title": right, "scale": {"domain": names}, "axis": axis},
+        "x": {
+            "field": "answer",
+            "type": "nominal",
+            "title": "answer",
+            "scale": {"domain": names},
+            "axis": axis,
+        },
+    }
+    marks = {
+        "mark": {"type": "circle", "color": "var(--series-2)", "opacity": 0.8},
+        "encoding": {
+            **place,
+            "size": {
+                "field": "count", "type": "quantitative", "scale": {"zero": True, "range": [40, 500]},
+                "legend": None,
+            },
+            "tooltip": {"field": "said", "type": "nominal"},
+            "description": {"field": "said", "type": "nominal"},
+        },
+    }  # fmt: skip
+    return layered(22 * len(names) + 40, rows, [marks], PANEL_PIXELS)
+
+
+def residuals_chart(rows: Sequence[Spec]) -> Spec:
+    """Return a chart of residuals (``residual``) over the float model's values (``own``) by ``variant``."""
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    numbers = {"type": "quantitative", "axis": TICKS}
+    marks = {
+        "mark": {"type": "point", "size": 18, "strokeWidth": 1, "aria": False},
+        "encoding": {
+            "x": {"field": "own", "title": "float model's value", "scale": {"zero": False}, **numbers},
+            "y": {"field": "residual", "title": "residual", **numbers},
+            "color": {
+                "field": "variant",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": names, "range": _cycled(COLOURS, len(names))},
+            },
+        },
+    }
+    return layered(220, rows, [marks], PANEL_PIXELS)
 
 
 def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec], width: int = WIDE_PIXELS) -> Spec:

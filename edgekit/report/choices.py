@@ -45,7 +45,14 @@ def offers_of(manifest: Mapping[str, Any], variants: Sequence[Variant]) -> tuple
     the most accurate one, as far as they differ. The profile whose variant is the fastest comes first."""
     chosen = sorted(choices(variants).values(), key=lambda group: _own_ms(group[0].variant))
     measured = dict(device_evidence.tables(manifest))
-    return tuple(_offer(choice, variants, measured) for group in chosen for choice in group)
+    window_s = _window_s(manifest)
+    return tuple(_offer(choice, variants, measured, window_s) for group in chosen for choice in group)
+
+
+def _window_s(manifest: Mapping[str, Any]) -> float:
+    """Return the length of the sound that a run takes, in seconds; 0 if it takes none."""
+    inputs = (manifest.get("card") or {}).get("inputs") or {}
+    return next((i["window"] / i["rate"] for i in inputs.values() if i.get("kind") == "audio"), 0.0)
 
 
 def _own_ms(variant: Variant) -> float:
@@ -53,7 +60,9 @@ def _own_ms(variant: Variant) -> float:
     return float("inf") if time_ms is None or not timed_on_its_kind(variant) else time_ms
 
 
-def _offer(choice: Choice, variants: Sequence[Variant], measured: Mapping[str, Any]) -> Offer:
+def _offer(
+    choice: Choice, variants: Sequence[Variant], measured: Mapping[str, Any], window_s: float
+) -> Offer:
     variant = choice.variant
     whole = next(
         (
@@ -67,7 +76,7 @@ def _offer(choice: Choice, variants: Sequence[Variant], measured: Mapping[str, A
         variant.name,
         f"{variant.profile}: {ROLES[choice.role]}",
         (
-            _faster(choice, whole),
+            _faster(choice, whole, window_s),
             _smaller(variant, whole),
             _kept(choice),
             _verified(variant, measured),
@@ -75,11 +84,12 @@ def _offer(choice: Choice, variants: Sequence[Variant], measured: Mapping[str, A
     )
 
 
-def _faster(choice: Choice, whole: Variant | None) -> Tile:
+def _faster(choice: Choice, whole: Variant | None, window_s: float) -> Tile:
     variant, time_ms = choice.variant, p50_ms(choice.variant)
     if time_ms is None or not timed_on_its_kind(variant):
         return Tile("faster", "not timed", f"measure it on {variant.profile}")
-    text = f"{choice.time} a {'token' if 'generation' in variant.evidence else 'run'} on {machine(variant)}"
+    run = f"run of {window_s:g} s of sound" if window_s else "run"
+    text = f"{choice.time} a {'token' if 'generation' in variant.evidence else run} on {machine(variant)}"
     if variant is whole or not choice.speed:
         return Tile("time", choice.time, text.removeprefix(f"{choice.time} "))
     whole_ms = p50_ms(whole) if whole is not None else None

@@ -22,6 +22,7 @@ from edgekit.report import charts
 from edgekit.report.cells import FILTERS
 from edgekit.report.facts import facts_of
 from edgekit.report.layers import layers_of
+from edgekit.report.parts import Evidence, parts_of
 from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def write_report(
     Args:
         bundle: To report on.
         path: File to write; it ends in ``.html``.
-        samples: Folder or glob of images, on which the predictions of the variants are shown.
+        samples: Folder or glob of images, recordings, texts (one a line) or, without a task, arrays, on which
+            the predictions of the variants are shown.
         labelled: Folder of labelled samples, on which their accuracy is measured.
         explain: Also measure latency and accuracy by node on this machine.
         accelerator: Interface whose copies are explained too.
@@ -125,7 +127,10 @@ def page_of(
     """
     need_packages()
     facts = facts_of(bundle)
-    specs = {"variants": charts.variants_chart(facts)}
+    with checked_evidence(bundle.name):
+        parts = list(parts_of(Evidence(bundle, answers)))
+    specs = {name: part.spec for name, _, part in parts}
+    specs["variants"] = charts.variants_chart(facts)
     for number, search in enumerate(facts.searches):
         specs[f"candidates-{number}"] = charts.candidates_chart(search)
         specs[f"damage-{number}"] = charts.damage_chart(search)
@@ -137,6 +142,7 @@ def page_of(
         "page.html",
         specs,
         facts=facts,
+        parts=parts,
         layers=layers,
         device_columns=device_evidence.COLUMNS,
         explained=explained,

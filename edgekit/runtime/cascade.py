@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EngineError
-from edgekit.processing import processing
+from edgekit.processing import processing, yuv_frames
 from edgekit.processing.cascade import CascadeStage, read_stages
 from edgekit.processing.crops import cut, in_frame
 from edgekit.processing.predictions.cascaded import Cascaded
@@ -59,6 +59,8 @@ class Cascade:
 
     def keep(self, frame: Array, order: str, placed: Any) -> FrameAndPlacement:
         """Return the frame data that ``decode`` needs."""
+        if order in yuv_frames.SHAPES:
+            frame, order = yuv_frames.rgb_frame(frame, order), "rgb"
         return FrameAndPlacement(frame, order, placed)
 
     def decode(

@@ -20,7 +20,7 @@ from edgekit.system.closing import Closing
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.forked import tell_of_fork
 from edgekit.system.interrupts import pass_on
-from edgekit.target.tensor_checks import fitted, misfit
+from edgekit.target.tensor_checks import filled, fitted, misfit
 from edgekit.tensor_spec import Array, Signature
 
 if TYPE_CHECKING:
@@ -150,18 +150,20 @@ class Session(Closing, Generic[Answer]):
             raise
         tell_of_fork(self)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Run once.
 
         Args:
             feeds: Every input by name, of exactly the declared dtype and one of ``shapes``; nothing is
                 converted. Arrays that are not contiguous are copied.
+            out: Arrays that some outputs are copied into, by name, e.g. in shared memory. A loop needs none:
+                results that nobody holds any more are filled again.
 
         Returns:
             Every output by name, of the declared dtype and shape; the arrays are the caller's.
 
         Raises:
-            UsageError: ``feeds`` does not fit, or the session is closed.
+            UsageError: ``feeds`` or ``out`` does not fit, or the session is closed.
             NoVariantError: every variant failed on this input.
             EngineError: ``strict``, and the variant failed.
         """
@@ -183,14 +185,15 @@ class Session(Closing, Generic[Answer]):
             if chain.runner is None:
                 if self._closed or self._lost_in_fork:
                     raise self._not_loaded()
-                return chain.run_on_next(checked, None)
-            try:
-                outputs = chain.runner.run(checked)
-                self._check(outputs)
-            except Exception as problem:  # an engine may throw anything
-                pass_on(problem)
-                return chain.run_on_next(checked, problem)
-            return outputs
+                outputs = chain.run_on_next(checked, None)
+            else:
+                try:
+                    outputs = chain.runner.run(checked)
+                    self._check(outputs)
+                except Exception as problem:  # an engine may throw anything
+                    pass_on(problem)
+                    outputs = chain.run_on_next(checked, problem)
+        return outputs if out is None else filled(out, outputs)
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Answer:
         """Predict for an image, audio or a string: prepare, run, decode, by the bundle's card.
@@ -201,7 +204,8 @@ class Session(Closing, Generic[Answer]):
             frame: An image: uint8 [rows, columns, 3]. Audio of at most one window (else see ``listen``):
                 floats (-1 to 1) or int16, [n] or [n, channels]. A string. Or a path of an image, a .wav or a
                 text, the bytes of one, a Pillow image, or nested lists.
-            order: An array's colour order, ``rgb`` or ``bgr`` (OpenCV's).
+            order: An array's colour order: ``rgb``, ``bgr`` (OpenCV's), or a camera's ``nv12``, ``i420``,
+                ``yuyv`` (processing/yuv_frames.py has their shapes).
             rate: Samples a second (audio), in Hz. None means the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
@@ -246,7 +250,7 @@ class Session(Closing, Generic[Answer]):
             from edgekit.processing.shape_choice import card_for, cards_at
 
             self._cards = self._cards or cards_at(card, self.shapes)
-            card = card_for(self._cards, frame, rate)
+            card = card_for(self._cards, frame, rate, order)
         feeds, placed = processing.prepare(card, frame, order, rate=rate)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 

@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError
 from edgekit.runtime.metrics import prometheus
-from edgekit.serve import openapi
+from edgekit.serve import openapi, try_page
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -40,6 +40,8 @@ from edgekit.serve.served_models import ServedModels
 from edgekit.serve.served_text import ServedText
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
+from edgekit.serve.traffic_split import TrafficSplit
+from edgekit.serve.triton_extensions import model_config, model_statistics
 
 HOURS_S = 30.0
 """How often the hours of models are looked at."""
@@ -48,8 +50,11 @@ YOUNGEST_COLLECTIONS, YOUNGER_COLLECTIONS = 1, 500
 one; Python's own numbers are 10. Each object is looked at as often, but fewer at a time."""
 SMALL_BYTES = 64 << 10
 """Of a body that holds no tensors."""
-OPEN = ("/v2/health/live", "/v2/health/ready")
-"""Without a token: for the probes of an orchestrator. They say nothing of the models."""
+MOST_VALUE = 1e9
+"""Maximum absolute value of an outcome."""
+OPEN = ("/", "/v2/health/live", "/v2/health/ready")
+"""Without a token: the page to try a model, which asks for one, and the probes of an orchestrator. They say
+nothing of the models."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -60,6 +65,9 @@ class _App:
         self._pictures = Pictures(service)
 
     # --- about -------------------------------------------------------------------------------------------
+
+    async def page(self, request: Request) -> Response:
+        return try_page.page()
 
     async def live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -72,12 +80,26 @@ class _App:
         return JSONResponse(self._service.about_server())
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(self._service.about_model(self._find(request)))
+        model = self._find(request)
+        about = self._service.about_model(model)
+        parameters = {**about["parameters"], "accepts": try_page.accepts(model)}
+        return JSONResponse({**about, "parameters": parameters})
 
     async def model_ready(self, request: Request) -> Response:
         model = self._find(request)
         state = model.state
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
+
+    async def config(self, request: Request) -> Response:
+        return JSONResponse(model_config(self._find(request)))
+
+    async def statistics(self, request: Request) -> Response:
+        if "model" in request.path_params:
+            models = [self._find(request)]
+        else:
+            models = [model for _, model in self._models.current() if model is not None]
+        rows = await run_in_threadpool(lambda: [model_statistics(model) for model in models])
+        return JSONResponse({"model_stats": rows})
 
     async def metrics(self, request: Request) -> Response:
         content = await run_in_threadpool(_metrics_of, self._models)
@@ -91,14 +113,29 @@ class _App:
     async def predict(self, request: Request) -> Response:
         path, since_s, begun_s = request.path_params, began_s(request.scope), time.monotonic()
         with self._service.memory.lease(host_of(request.scope)) as lease:
-            async with self._service.model(path["model"], path.get("version")) as model:
+            headers = headers_of(request.scope)
+            async with self._service.model(path["model"], self._version(path, headers)) as model:
                 self._pictures.check(model)
-                headers = headers_of(request.scope)
                 content = await read_body(headers, request.receive, PICTURE_BYTES, lease)
                 lease.hold(len(content))
                 since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
                 with self._service.admitted():
                     return JSONResponse(await self._pictures.predict(model, content, since_s, lease))
+
+    def _version(self, path: Mapping[str, str], headers: Mapping[bytes, bytes]) -> str | None:
+        return self._service.version_for(path["model"], path.get("version"), headers)
+
+    async def report_outcome(self, request: Request) -> Response:
+        model = self._find(request)
+        value = (await _object_of(request)).get("value")
+        if not isinstance(value, int | float) or not abs(value) <= MOST_VALUE:
+            raise RequestError(f"value must be a number of at most {MOST_VALUE:g}, or true or false")
+        self._service.split.report((model.name, model.version), float(value))
+        return JSONResponse({})
+
+    async def outcomes(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        return JSONResponse(self._service.split.outcomes(name, self._models.resolve(name, None)[1]))
 
     async def events(self, request: Request) -> Response:
         name = self._find(request).name
@@ -126,7 +163,8 @@ class _App:
             if content is None:
                 raise RequestError("send each picture as a binary message")
             with self._service.memory.lease(host_of(socket.scope)) as lease, self._service.admitted():
-                async with self._service.model(path["model"], path.get("version")) as model:
+                version = self._version(path, headers_of(socket.scope))
+                async with self._service.model(path["model"], version) as model:
                     return await self._pictures.predict(model, content, since_s, lease)
         except EdgeKitError as problem:
             response = response_of(problem)
@@ -205,6 +243,7 @@ def make_app(
     memory: RequestMemory | None = None,
     companion: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
     traces: ServerTraces | None = None,
+    split: TrafficSplit | None = None,
 ) -> Starlette:
     """Create the app of some models, which it closes when it ends.
 
@@ -212,20 +251,26 @@ def make_app(
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
         traces: Records spans of requests, and is closed with the app, if given.
     """
-    service = Service(models, access or Access(), in_flight, memory, traces)
+    service = Service(models, access or Access(), in_flight, memory, traces, split)
     app = _App(service)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
+        ("/", "GET", app.page),
         ("/v2/health/live", "GET", app.live),
         ("/v2/health/ready", "GET", app.ready),
         ("/v2", "GET", app.server),
         ("/v2/repository/index", "POST", app.index),
         ("/v2/repository/models/{model}/load", "POST", app.load),
         ("/v2/repository/models/{model}/unload", "POST", app.unload),
+        ("/v2/models/stats", "GET", app.statistics),
         *((path, "GET", app.model) for path in both),
         *((f"{path}/ready", "GET", app.model_ready) for path in both),
+        *((f"{path}/config", "GET", app.config) for path in both),
+        *((f"{path}/stats", "GET", app.statistics) for path in both),
         *((f"{path}/predict", "POST", app.predict) for path in both),
+        *((f"{path}/outcomes", "POST", app.report_outcome) for path in both),
+        *((f"{path}/outcomes", "GET", app.outcomes) for path in both),
         (f"{model}/events", "GET", app.events),
         ("/v2/openapi.json", "GET", app.openapi),
         ("/metrics", "GET", app.metrics),
@@ -330,16 +375,3 @@ def _metrics_of(models: ServedModels) -> str:
             if not line.startswith("# ") or line not in lines:
                 lines.append(line)
     return "\n".join(line for lines in families.values() for line in lines) + "\n"
-
-
-def model_lines(models: ServedModels) -> list[str]:
-    """Describe the served models for the terminal."""
-    lines = []
-    for model in models:
-        active = model.session.active
-        lines.append(
-            f"  {model.name} {model.version}  {active.variant} on {active.engine}, {active.precision}"
-        )
-        if missing := getattr(model, "missing", ""):  # language models have failed to load without it
-            lines.append(f"  not ready {model.name} {model.version}  {missing}")
-    return lines

@@ -134,6 +134,10 @@ class GrpcCall:
         """Return the value of a metadata key, or "" if the client did not send it."""
         return str(next((value for key, value in self.metadata if key == name), ""))
 
+    def headers(self) -> dict[bytes, bytes]:
+        """Return the metadata of texts as HTTP's headers are."""
+        return {key.encode(): value.encode() for key, value in self.metadata if isinstance(value, str)}
+
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""
         seconds: float | None = self.context.time_remaining()

@@ -117,7 +117,8 @@ class _Infer:
         )
 
     def one(self, request: Any, call: GrpcCall, lease: Lease) -> Any:
-        models, name, version = self._service.models, request.model_name, request.model_version or None
+        models, name = self._service.models, request.model_name
+        version = self._service.version_for(name, request.model_version or None, call.headers())
         key = models.resolve(name, version)
         if models.is_out(key):  # the event loop limits the time in which it is loaded again
             loaded = asyncio.run_coroutine_threadsafe(self._service.key(name, version), self._loop)

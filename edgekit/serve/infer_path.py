@@ -14,7 +14,14 @@ from starlette.concurrency import run_in_threadpool
 
 from edgekit.serve.http_errors import response_of
 from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
-from edgekit.serve.request_memory import Lease, began_s, headers_of, host_of, parsed_bytes, read_body
+from edgekit.serve.request_memory import (
+    Lease,
+    began_s,
+    headers_of,
+    host_of,
+    parsed_bytes,
+    read_body,
+)
 from edgekit.serve.request_traces import traced
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.service import Service
@@ -57,7 +64,8 @@ class InferPath:
         loop_s = max(0.0, began_reading_s - since_s)
         headers, named = headers_of(scope), scope["path_params"]
         service.access.check(headers)
-        key = await service.key(named["model"], named.get("version"))
+        version = service.version_for(named["model"], named.get("version"), headers)
+        key = await service.key(named["model"], version)
         with service.models.used(key) as model:
             body = await read_body(headers, receive, model.limit_bytes, lease)
             reading_s = time.monotonic() - began_reading_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from edgekit.system.formats.strict_json import brief
 from edgekit.target.shape_range import RangeShapes, shape_of, takes, together
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
-EXTENSIONS = (BINARY, "model_repository")
+EXTENSIONS = (BINARY, "model_repository", "model_configuration", "statistics")
 HEAD_LIMIT_BYTES = 64 << 10
 """Maximum size of a request without its tensors."""
 VALUE_CHARS = 48
@@ -356,6 +357,9 @@ def from_bytes(data: memoryview, spec: TensorSpec) -> Array:
 def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) -> Array:
     if spec.dtype == "float16":
         raise RequestError(f"input {spec.name} is FP16, which JSON can't hold: send it in the binary form")
+    numbers = _flat_numbers(data, dtype, values)
+    if numbers is not None:
+        return numbers.reshape(spec.shape)
     try:
         elements = np.asarray(data, dtype=object).ravel().tolist()  # as numpy's texts all are as long as one
         kinds = set(map(type, elements))
@@ -379,6 +383,23 @@ def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) 
     with np.errstate(over="ignore"):
         cast: Array = array.astype(dtype).reshape(spec.shape)
     return cast
+
+
+def _flat_numbers(data: Json, dtype: np.dtype[Any], values: int) -> Array | None:
+    """Return a flat list as an array, in a third of the time that checking each value's type takes. None: it
+    is nested, does not fit, or could hold booleans only."""
+    wide = {"f": "d", "i": "q", "u": "Q"}.get(dtype.kind)
+    if wide is None or not isinstance(data, list) or len(data) != values:
+        return None
+    try:
+        array: Array = np.frombuffer(struct.pack(f"{values}{wide}", *data), wide)
+    except (struct.error, OverflowError):
+        return None
+    if values == 0 or (array.min() >= 0 and array.max() <= 1 and not np.any((array > 0) & (array < 1))):
+        return None
+    with np.errstate(over="ignore"):
+        cast: Array = array.astype(dtype)
+    return cast if dtype.kind == "f" or np.array_equal(cast, array) else None
 
 
 def _names(names: Sequence[Json]) -> str:

@@ -45,6 +45,14 @@ SCHEMAS: dict[str, Any] = {
         name=TEXT, versions={"type": "array", "items": TEXT}, platform=TEXT, inputs=_list("Tensor"),
         outputs=_list("Tensor"), parameters=OBJECT,
     ),
+    "Config": _fields(
+        "name platform max_batch_size input output",
+        name=TEXT, platform=TEXT, max_batch_size={"type": "integer"}, input={"type": "array"},
+        output={"type": "array"},
+    ),
+    "Outcome": _fields("value", value={"type": ["number", "boolean"]}),
+    "Outcomes": _fields("model current versions", model=TEXT, current=TEXT, versions={"type": "array"}),
+    "Statistics": _fields("model_stats", model_stats={"type": "array"}),
     "RequestInput": _fields(
         "name shape datatype", name=TEXT, shape=SHAPE, datatype=DATATYPE, parameters=OBJECT, data=DATA
     ),
@@ -79,8 +87,13 @@ ABOUT: dict[tuple[str, str], tuple[str, str | None, str]] = {
     ("POST", "/v2/repository/models/{model}/unload"): ("Unload a model", "Small", "Empty"),
     ("GET", "/v2/models/{model}"): ("A model", None, "Model"),
     ("GET", "/v2/models/{model}/ready"): ("Whether a model answers", None, "ModelReady"),
+    ("GET", "/v2/models/{model}/config"): ("A model's configuration, as Triton's", None, "Config"),
+    ("GET", "/v2/models/{model}/stats"): ("A model's counts and times, as Triton's", None, "Statistics"),
+    ("GET", "/v2/models/stats"): ("The counts and times of all models", None, "Statistics"),
     ("POST", "/v2/models/{model}/infer"): ("Outputs for arrays", "InferenceRequest", "InferenceResponse"),
     ("POST", "/v2/models/{model}/predict"): ("The prediction for a picture", "picture", "Prediction"),
+    ("POST", "/v2/models/{model}/outcomes"): ("Report how good a prediction was", "Outcome", "Empty"),
+    ("GET", "/v2/models/{model}/outcomes"): ("Outcomes by version", None, "Outcomes"),
     ("GET", "/v2/models/{model}/events"): ("Predictions as they are made", None, "events"),
     ("GET", "/metrics"): ("Metrics for Prometheus", None, "text"),
 }

@@ -15,6 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
+
 from edgekit.serve.connection_watch import network_of
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.serve_request import ADDRESS_SHARE
@@ -30,6 +32,7 @@ DISCARDED_BYTES = 8 << 20
 """Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
 PIECE_BYTES = 64
 """Memory of a piece of a body, in addition to its bytes."""
+MARKS, FEW_BYTES = (b",", b"[", b"{", b":"), 4096
 BEGAN = "edgekit.began_s"
 """Of a scope: when the first byte of the request came, on the clock of ``time.monotonic``."""
 
@@ -54,7 +57,11 @@ def parsed_bytes(text: bytes) -> int:
     >>> parsed_bytes(b"[1,2]"), parsed_bytes(b"[[],[],[]]")
     (262, 668)
     """
-    values, lists, objects, keys = (text.count(mark) for mark in (b",", b"[", b"{", b":"))
+    if len(text) < FEW_BYTES:
+        values, lists, objects, keys = map(text.count, MARKS)
+    else:  # a fifth of the time
+        codes = np.frombuffer(text, np.uint8)
+        values, lists, objects, keys = (int(np.count_nonzero(codes == ord(mark))) for mark in MARKS)
     return 6 * len(text) + 64 * (values + 1) + 104 * lists + 248 * objects + 112 * keys
 
 

@@ -36,7 +36,41 @@ def silent(url: str, grpc: str | None, made_token: str | None, models: Any) -> N
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """Arguments of a server, as ``edgekit.serve.server.serve`` takes them."""
+    """Arguments of a server, as ``edgekit.serve.server.serve`` takes them.
+
+    Args:
+        bundles: Bundles as on the command line: ``PATH`` or ``NAME=PATH``.
+        listen: Address to listen on.
+        grpc: Address for gRPC, e.g. 127.0.0.1:8081.
+        split: Requests without a version that another version takes: a share of the users, e.g. net:2=10%,
+            or those with a header, e.g. net:2=X-Group:beta.
+        frigate: Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP
+            (``docs/frigate.md``).
+        wyoming: Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).
+        pixel_format: Colour order of Frigate's frames, its input_pixel_format.
+        labelmap: Frigate's labelmap_path; classes are found in it by name.
+        accelerator: With --frigate: Run on this processor or interface (edgekit doctor), once it has
+            reproduced the golden vectors.
+        repository: Folder of bundles to load from.
+        memory_mb: Memory limit of loaded models; the least recently used ones are unloaded.
+        behind_proxy: All clients come through a proxy, which has TLS and limits each address.
+        token_file: File with the token that clients must send.
+        admin_token_file: File with the token for loading and unloading models.
+        tls_cert: Certificate (PEM) for TLS.
+        tls_key: Private key (PEM) of the certificate.
+        tls_clients: Certificate authority (PEM); clients need a certificate from it.
+        deadline_ms: Deadline of a request in milliseconds.
+        queue: Maximum number of queued requests per model.
+        text_deadline_ms: Deadline of a text in milliseconds (language models).
+        conversations: Number of texts that a language model generates at once.
+        context: Maximum context length in tokens (language models).
+        connections: Maximum number of connections per process.
+        request_memory_mb: Memory limit of all requests.
+        engine: Use this target's engine.
+        threads: Number of threads for one inference.
+        announce: Callback when the models are loaded, with the URL, gRPC's HOST:PORT, the token if
+            a random one was made, and the ``ServedModels``.
+    """
 
     bundles: Sequence[str] = field(default=(), metadata=option(
         "Bundles as on the command line: ``PATH`` or ``NAME=PATH``.", python_only=True,
@@ -48,6 +82,31 @@ class ServeRequest:
     ))  # fmt: skip
     grpc: str | None = field(default=None, metadata=option(
         "Address for gRPC, e.g. 127.0.0.1:8081. Without it, gRPC is off.", metavar="HOST:PORT",
+    ))  # fmt: skip
+    split: Sequence[str] = field(default=(), metadata=option(
+        "Requests without a version that another version takes: a share of the users, e.g. net:2=10%, or "
+        "those with a header, e.g. net:2=X-Group:beta.", metavar="NAME:VERSION=REQUESTS",
+    ))  # fmt: skip
+    frigate: str | None = field(default=None, metadata=option(
+        "Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP "
+        "(``docs/frigate.md``).",
+        metavar="ipc:///PATH|tcp://HOST:PORT", heading="Frigate and Wyoming",
+    ))  # fmt: skip
+    wyoming: str | None = field(default=None, metadata=option(
+        "Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).",
+        metavar="tcp://HOST:PORT", heading="Frigate and Wyoming",
+    ))  # fmt: skip
+    pixel_format: str | None = field(default=None, metadata=option(
+        "Colour order of Frigate's frames, its input_pixel_format.", choices=("rgb", "bgr"),
+        heading="Frigate and Wyoming",
+    ))  # fmt: skip
+    labelmap: Path | None = field(default=None, metadata=option(
+        "Frigate's labelmap_path; classes are found in it by name.", heading="Frigate and Wyoming",
+    ))  # fmt: skip
+    accelerator: str | None = field(default=None, metadata=option(
+        "With --frigate: Run on this processor or interface (edgekit doctor), once it has reproduced the "
+        "golden vectors. The CPU takes over when it fails.",
+        metavar="gpu|npu|NAME", heading="Frigate and Wyoming",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,
@@ -127,6 +186,8 @@ class ServeRequest:
 
     def check(self) -> None:
         """Raise UsageError if an option is out of its range."""
+        if self.frigate is None and (self.pixel_format or self.labelmap or self.accelerator):
+            raise UsageError("--pixel-format, --labelmap and --accelerator go with --frigate")
         if not 0 < self.deadline_ms < float("inf") or self.queue < 1:
             raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
         if not 0 < self.text_deadline_ms < float("inf") or not 1 <= self.conversations <= 64:

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +31,7 @@ from edgekit.serve.serve_request import ADDRESS_SHARE, ServeRequest
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls, tls_of
+from edgekit.serve.traffic_split import TrafficSplit, parse_split
 from edgekit.system.cpu import default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.listen_address import Address, address_of
@@ -91,23 +92,25 @@ def serve(request: ServeRequest) -> None:
         As ``ServedModels``.
     """
     request.check()
-    need_packages(request.grpc is not None)
+    if request.frigate is not None:
+        from edgekit.serve.frigate.server import serve_frigate
+
+        serve_frigate(request)
+        return
+    need_packages(request.grpc is not None, request.wyoming is not None)
     from edgekit.serve.service import Access
 
     address = address_of(request.listen)
     grpc = None if request.grpc is None else address_of(request.grpc, "--grpc")
+    wyoming = None if request.wyoming is None else _wyoming_address(request.wyoming, request.behind_proxy)
     tls = _tls(request)
     is_loopback = address.loopback and (grpc is None or grpc.loopback) and not request.behind_proxy
     token = token_for(is_loopback, request.token_file, tls)
     admin_token = None if request.admin_token_file is None else read_token(request.admin_token_file)
     if admin_token is not None and admin_token == token:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
-    for exposed, option in ((address, "--listen"), (grpc, "--grpc")):
-        if exposed is not None and not (exposed.loopback or tls or request.behind_proxy):
-            raise UsageError(
-                f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
-                "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
-            )
+    _check_exposed(address, grpc, bool(tls or request.behind_proxy))
+    split = TrafficSplit([parse_split(text) for text in request.split])
     bundles = bundles_by_name(request.bundles)
     files = raised_open_files(request.connections + FILES)
     share = 1.0 if request.behind_proxy else ADDRESS_SHARE
@@ -121,7 +124,10 @@ def serve(request: ServeRequest) -> None:
         access = Access(token, is_loopback, admin_token, grpc is not None and not grpc.loopback)
         if grpc is not None:
             _listening(grpc).close()  # grpcio shares the port with another server of this user
+        over_wyoming = None if wyoming is None else sockets.enter_context(_listening(wyoming))
         models = _models(request, bundles)
+        if request.repository is None:
+            _check_loaded(split, models, over_wyoming is not None)
         over_grpc = target = None
         if grpc is not None:
             over_grpc = _grpc_server(models, f"{grpc.shown}:{grpc.port}", tls, connections, share)
@@ -130,11 +136,32 @@ def serve(request: ServeRequest) -> None:
         request.announce(url, target, token if request.token_file is None else None, models)
         for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises it again after the drain
             signal.signal(number, _ended)
-        server_of(_app_of(models, access, over_grpc, memory), tls, connections).run(sockets=[listening])
+        app = _app_of(models, access, over_grpc, over_wyoming, memory, split)
+        server_of(app, tls, connections).run(sockets=[listening])
 
 
 def _tls(request: ServeRequest) -> Tls | None:
     return tls_of(request.tls_cert, request.tls_key, request.tls_clients)
+
+
+def _check_exposed(address: Address, grpc: Address | None, is_protected: bool) -> None:
+    for exposed, option in ((address, "--listen"), (grpc, "--grpc")):
+        if exposed is not None and not (exposed.loopback or is_protected):
+            raise UsageError(
+                f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
+                "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
+            )
+
+
+def _check_loaded(split: TrafficSplit, models: ServedModels, is_wyoming: bool) -> None:
+    if is_wyoming:
+        from edgekit.serve.wyoming import need_audio
+
+        need_audio(models)
+    for name, version in (rule.key for rule in split.rules):
+        if version not in (versions := models.versions(name)):
+            has = f"it has {', '.join(versions)}" if versions else "there is no such model"
+            raise UsageError(f"--split {name}:{version}: {name} has no version {version}; {has}")
 
 
 def _models(request: ServeRequest, bundles: Mapping[Key, Paths]) -> ServedModels:
@@ -165,34 +192,59 @@ def _grpc_server(
 
 
 def _app_of(
-    models: ServedModels, access: Access, grpc: GrpcServer | None, memory: RequestMemory
+    models: ServedModels,
+    access: Access,
+    grpc: GrpcServer | None,
+    wyoming: socket.socket | None,
+    memory: RequestMemory,
+    split: TrafficSplit,
 ) -> Starlette:
     from edgekit.serve.app import make_app
     from edgekit.serve.request_traces import traces_of_environment
 
     @asynccontextmanager
-    async def grpc_server(service: Service) -> AsyncIterator[None]:
-        from edgekit.serve.grpc_service import start
+    async def companions(service: Service) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if grpc is not None:
+                from edgekit.serve.grpc_service import start
 
-        assert grpc is not None
-        start(grpc, service)
-        try:
+                start(grpc, service)
+                stack.push_async_callback(grpc.close, DRAIN_SECONDS)
+            if wyoming is not None:
+                from edgekit.serve.wyoming import wyoming_server
+
+                await stack.enter_async_context(wyoming_server(wyoming)(service))
             yield
-        finally:
-            await grpc.close(DRAIN_SECONDS)
 
     return_freed_memory()
     return make_app(
         models,
         access,
         memory=memory,
-        companion=None if grpc is None else grpc_server,
+        companion=companions,
         traces=traces_of_environment(),
+        split=split,
     )
 
 
-def need_packages(grpc: bool = False) -> None:
-    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or grpcio for gRPC."""
+def _wyoming_address(text: str, is_protected: bool) -> Address:
+    kind, _, rest = text.partition("://")
+    if kind != "tcp" or ":" not in rest:
+        raise UsageError(f"--wyoming is {text!r}; it must be tcp://HOST:PORT, e.g. tcp://127.0.0.1:10300")
+    address = address_of(rest, "--wyoming")
+    if not (address.loopback or is_protected):
+        raise UsageError(
+            f"--wyoming {text} lets other machines in, and the protocol has neither TLS nor a token: use "
+            "tcp://127.0.0.1:PORT, or give --behind-proxy if only your satellites reach the address"
+        )
+    return address
+
+
+def need_packages(grpc: bool = False, wyoming: bool = False) -> None:
+    """Raise MissingDependency if uvicorn, httptools or Starlette is not installed, or grpcio for gRPC, or
+    wyoming for Wyoming."""
+    if wyoming and find_spec("wyoming") is None:
+        raise MissingDependency("wyoming", "serving Wyoming", extra="wyoming")
     needed = {"uvicorn": "uvicorn", "httptools": "httptools", "starlette": "starlette"}
     for module, package in {**needed, **({"grpc": "grpcio"} if grpc else {})}.items():
         if find_spec(module) is None:

@@ -37,6 +37,7 @@ from edgekit.serve.request_traces import ServerTraces, current_trace
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.served_text import ServedText
+from edgekit.serve.traffic_split import TrafficSplit
 from edgekit.target.shape_range import together
 from edgekit.tensor_spec import Array, Json
 
@@ -170,7 +171,9 @@ class Service:
         in_flight: int = IN_FLIGHT,
         memory: RequestMemory | None = None,
         traces: ServerTraces | None = None,
+        split: TrafficSplit | None = None,
     ) -> None:
+        self.split = split or TrafficSplit()
         self.memory, self.traces = memory or RequestMemory(), traces
         self.models, self.access, self._limit = models, access, in_flight
         self._places = threading.Semaphore(in_flight)  # calls of gRPC are in threads
@@ -190,6 +193,14 @@ class Service:
             yield
         finally:
             self._places.release()
+
+    def version_for(self, name: str, version: str | None, headers: Mapping[bytes, bytes]) -> str | None:
+        """Return the version of a request: the named one, or the one that the split gives it. None means the
+        current one."""
+        if version is not None or not self.split.rules:
+            return version
+        chosen = self.split.version(name, headers)
+        return chosen if chosen in self.models.versions(name) else None
 
     @asynccontextmanager
     async def model(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:

@@ -19,6 +19,8 @@ from typing import Any, TextIO, cast
 from edgekit.system.progress import Stage, listening
 
 TICK_S = 0.1
+NARROW = 20
+"""With fewer columns for the description, the line has no estimate."""
 FIRST_PLAIN_S = 10.0
 """Seconds until a running stage gets a line if stderr is not a terminal; another each time they double."""
 DETAIL_COLUMNS = 78
@@ -87,6 +89,7 @@ class LiveLine:
         self.is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock, self._closed = threading.RLock(), threading.Event()
         self._running: dict[str, _Running] = {}
+        self._began_s = 0.0
         self._shown = ""
         self._thread: threading.Thread | None = None
 
@@ -94,6 +97,8 @@ class LiveLine:
         now = time.monotonic()
         with self._lock:
             running = self._running.get(stage.name)
+            if not self._running and (not stage.step or not self._began_s):
+                self._began_s = now  # of the whole build, for its numbered steps
             if stage.seconds is not None:
                 self._running.pop(stage.name, None)
                 if stage.detail or not self._running:
@@ -131,13 +136,13 @@ class LiveLine:
 
     def _show(self, now: float) -> None:
         outer, *_, inner = [*self._running.values()] * 2
-        elapsed = now - outer.started
         stage = _together(outer.stage, inner.stage) if inner is not outer else outer.stage
-        left = _left(outer, now) if outer.stage.left_s is not None else _left(inner, now)
+        elapsed = now - (self._began_s if stage.step else outer.started)
+        left = _left(outer, now) if outer.stage.step or outer.stage.left_s is not None else _left(inner, now)
         if self.is_terminal:
             self._draw(running_line(stage, elapsed, left, self._columns() - 1))
-        elif elapsed >= outer.next_plain_s:
-            outer.next_plain_s = 2 * elapsed
+        elif (in_stage := now - outer.started) >= outer.next_plain_s:
+            outer.next_plain_s = 2 * in_stage
             self._write(running_line(stage, elapsed, left, 10_000))
 
     def _draw(self, text: str) -> None:
@@ -176,11 +181,11 @@ class NotebookLine(LiveLine):
 
 
 def _left(running: _Running, now: float) -> float | None:
-    """Return the seconds left: of the time limit, or else by the time that the items took so far."""
+    """Return the seconds left: as the event has them, or else by the time that the items took so far."""
     stage, (since, at_first) = running.stage, running.counting
     if stage.left_s is not None:
         return max(stage.left_s - (now - running.event_s), 0.0)
-    if not stage.total or stage.done <= at_first:
+    if stage.step or not stage.total or stage.done <= at_first:
         return None
     whole = (running.event_s - since) / (stage.done - at_first) * (stage.total - stage.done)
     return max(whole - (now - running.event_s), 0.0)
@@ -196,20 +201,46 @@ def _together(outer: Stage, inner: Stage) -> Stage:
 def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: int) -> str:
     """Format a running stage; what is too long ends in dots, so that the clock stays.
 
-    >>> stage = Stage("observed", "16 kHz", None, 24, 128, "samples")
-    >>> running_line(stage, 3.0, 13.0, 70)
-    '  observed   #--------- 24 of 128 samples, 13 s left; 16 kHz       3 s'
+    The bar is that of the whole build if its steps are numbered, and else that of the items.
+
+    >>> stage = Stage("searched", "tflite", None, 24, 128, "samples", None, "best 2 ms", "", 7, 9)
+    >>> running_line(stage, 102.0, 148.0, 90)
+    '  [7/9] searched   ####------ best 2 ms; tflite: 24 of 128 samples      1:42 of about 4:10'
+    >>> running_line(Stage("observed", "16 kHz", None, 24, 128, "samples"), 3.0, 13.0, 78)
+    '  observed   ##-------- 16 kHz: 24 of 128 samples            3 s of about 16 s'
     """
-    figures = []
-    if stage.total:
-        filled = BAR_COLUMNS * min(stage.done, stage.total) // stage.total
-        figures = [f"{'#' * filled:-<{BAR_COLUMNS}} {stage.done} of {stage.total} {stage.unit}".rstrip()]
-    figures += [f"{left_s:.0f} s left"] if left_s is not None and left_s >= 1 else []
-    figures += [stage.best] if stage.best else []
-    text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
-    width = max(columns - 20, 3)
+    total_s = None if left_s is None else max(elapsed + left_s, 1.1 * elapsed)
+    clock = (
+        clock_text(elapsed) if total_s is None else f"{clock_text(elapsed)} of about {clock_text(total_s)}"
+    )
+    number = f"[{stage.step}/{stage.steps}] " if stage.step else ""
+    share = stage.done / stage.total if stage.total and not stage.step else None
+    if stage.step and total_s:
+        share = elapsed / total_s
+    filled = round(BAR_COLUMNS * min(share or 0.0, 1.0))
+    bar = f"{'#' * filled:-<{BAR_COLUMNS}} " if share is not None else ""
+    count = f"{stage.done} of {stage.total} {stage.unit}".rstrip() if stage.total else ""
+    detail = ": ".join(filter(None, (stage.detail, count)))
+    text = bar + ("; ".join(filter(None, (stage.best, detail))) or "...")
+    start = f"  {number}{stage.name:<10} "
+    if columns - len(start) - len(clock) < NARROW:
+        clock = clock_text(elapsed)
+    width = max(columns - len(start) - len(clock) - 1, 3)
     text = text if len(text) <= width else f"{text[: width - 3]}..."
-    return f"  {stage.name:<10} {text:<{min(width, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
+    return f"{start}{text:<{min(width, DETAIL_COLUMNS)}} {clock}"[:columns]
+
+
+def clock_text(seconds: float) -> str:
+    """Format a duration.
+
+    >>> clock_text(42.4), clock_text(250), clock_text(3723)
+    ('42 s', '4:10', '1:02:03')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def _finished(stage: Stage, columns: int) -> str:

@@ -34,6 +34,16 @@ def all_memory_bytes(root: Path = Path("/")) -> int:
     return min([_of_machine(root, "MemTotal:"), *(group.limit_bytes for group in _groups(root))])
 
 
+def page_faults() -> int | None:
+    """Return the pages that the kernel has mapped for this process without reading a disk (``ru_minflt``), or
+    None if the system does not count them."""
+    try:
+        import resource  # Unix only
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def _of_machine(root: Path, fact: str) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (root / "proc/meminfo").read_text("ascii").splitlines():

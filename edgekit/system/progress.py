@@ -17,8 +17,11 @@ class Stage(NamedTuple):
         detail: Description. A stage that ends without one leaves no line.
         seconds: Duration in seconds, or None while it runs.
         total: Number of items in all; 0 if it is unknown.
-        left_s: Seconds left of a time limit, or None without one.
+        left_s: Seconds left of the whole build, or of a time limit. None means unknown.
         best: Best result so far, or "".
+        part: Part of a stage that runs, for the estimate of the time (compiler/pipeline/forecast.py), or "".
+        step: Number of this step of the whole build, from 1; 0 if the stages were not counted.
+        steps: Number of steps in all.
     """
 
     name: str
@@ -29,6 +32,9 @@ class Stage(NamedTuple):
     unit: str = ""
     left_s: float | None = None
     best: str = ""
+    part: str = ""
+    step: int = 0
+    steps: int = 0
 
     def __str__(self) -> str:
         count = f"{self.done} of {self.total} {self.unit}".rstrip() if self.total else ""
@@ -50,6 +56,7 @@ class Notify(Protocol):
         unit: str = "",
         left_s: float | None = None,
         best: str = "",
+        part: str = "",
     ) -> None: ...
 
 

@@ -34,6 +34,33 @@ def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str,
     }
 
 
+def filled(out: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Copy outputs into the caller's arrays; return the outputs with those arrays in their places.
+
+    Raises:
+        UsageError: an array does not fit; then none was written to.
+    """
+    if not isinstance(out, Mapping):
+        raise UsageError(f"out is a {type(out).__name__}; a dict of arrays by output name is expected")
+    for name, array in out.items():
+        if name not in outputs:
+            raise UsageError(
+                f"out has {name}, which is not an output; the model's outputs are {', '.join(outputs)}"
+            )
+        values = outputs[name]
+        expected = f"a C-contiguous, writeable array {values.dtype} {_shape(values.shape)} is expected"
+        if not isinstance(array, np.ndarray):
+            raise UsageError(f"out {name} is a {type(array).__name__}; {expected}")
+        if array.dtype != values.dtype or array.shape != values.shape:
+            raise UsageError(f"out {name} is {array.dtype} {_shape(array.shape)}; {expected}")
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            fault = "not contiguous" if array.flags.writeable else "read-only"
+            raise UsageError(f"out {name} is {fault}; {expected}")
+    for name, array in out.items():
+        array[...] = outputs[name]
+    return {**outputs, **out}
+
+
 def _is(array: object, dtype: str) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == dtype
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from fetch import face_detector, person_detector
 
 import edgekit
-from edgekit.compiler.pipeline.build_bundle import Stage
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "tflite", *(["openvino"] if find_spec("openvino") else []))
@@ -56,7 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         samples=options.samples,
         card=options.card or card,
         time_budget=options.seconds if precision in SEARCHED else None,
-        progress=_show,
     )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     bundle.save(options.output)
@@ -64,11 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     print(f"\n  {options.output}  {options.output.stat().st_size / 1e6:.1f} MB")
     path: Path = options.output
     return path
-
-
-def _show(stage: Stage) -> None:
-    if stage.seconds is not None:
-        print(f"  {stage.name:<10} {stage.detail:<70} {stage.seconds:5.1f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

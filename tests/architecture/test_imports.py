@@ -67,7 +67,7 @@ HOST_OF_GENERATE = "edgekit.generate.host"
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # for people: where images are read, drawn or shown
-    "picture_files.py": {"PIL"},
+    "picture_files.py": {"PIL", "simplejpeg"},
     "live_line.py": {"IPython"},  # in a notebook
     "strict_tables.py": {
         "tomli",

@@ -1,25 +1,29 @@
 """How often a form of known quality meets the default accuracy limits with few test samples.
 
-    python tests/benchmarks/bench_limits.py [DRAWS]
+    python -m tests.benchmarks.bench_limits draws [NETWORK...]    # YOLOX-nano, EfficientNet-Lite0
+    python -m tests.benchmarks.bench_limits tasks [NETWORK...]    # some of the scoreboard
 
-Forms of YOLOX-nano and EfficientNet-Lite0 in int8 are run once on all photographs, as Q/DQ graphs by ONNX
-Runtime. Sets of test samples are drawn from these results with replacement, and judged as a build does.
+Forms in int8 are run once on all samples, as Q/DQ graphs by ONNX Runtime. ``draws``: sets of test samples are
+drawn from these results with replacement, and judged as a build does. ``tasks``: a good form and a poor one
+are judged on the scoreboard's held-out samples.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.average_precision import RESAMPLES, Ranked, mean_of_classes, rank_by_class
-from edgekit.compiler.evaluate.fidelity import Fidelity, Score, whole_input
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score, source_evaluator, whole_input
 from edgekit.compiler.evaluate.proof import TAIL, Proof, count_changes, lowest_score
-from edgekit.compiler.evaluate.samples import read_files
+from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_of
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
@@ -37,10 +41,16 @@ from edgekit.tensor_spec import Array
 from tests.benchmarks.bench_int8 import calibrated, pictures
 from tests.benchmarks.packaged_models import SHARED
 from tests.benchmarks.real_inputs import CARDS
+from tests.benchmarks.scoreboard.networks import NETWORKS, Network, card_of, prepare
 
-SIZES = (16, 32, 64, 128)
+SIZES, DRAWS, MOST_SAMPLES = (16, 32, 64, 128), 40, 256
+TASKS = (
+    "keywords", "selfie-segmentation", "hand-landmarks", "PP-OCRv4-reader", "MiniLM-L3", "BlazeFace-short",
+    "PP-OCRv4-detector",
+)  # fmt: skip
 PHOTOGRAPHS, CALIBRATION = SHARED / "data", SHARED / "data" / "coco128" / "train" / "images"
 NEAREST = Recipe("minmax", "nearest", bias_correction=False)
+FORMS = (CandidateConfig("all"), CandidateConfig("all", NEAREST))
 MODELS: Mapping[str, tuple[str, Path, Sequence[CandidateConfig]]] = {
     "YOLOX-nano": (
         "yolox_nano",
@@ -50,33 +60,75 @@ MODELS: Mapping[str, tuple[str, Path, Sequence[CandidateConfig]]] = {
     "EfficientNet-Lite0": (
         "efficientnet_lite0",
         PHOTOGRAPHS / "imagenet500",
-        [CandidateConfig("all"), CandidateConfig("all", NEAREST), CandidateConfig("64 columns")],
+        [*FORMS, CandidateConfig("64 columns")],
     ),
 }
 
 
 def main() -> None:
-    draws = int(sys.argv[1]) if sys.argv[1:] else 100
-    sizes = "".join(f"{size:>14}" for size in SIZES)
-    print(f"shipped / and proved, of {draws} sets of test samples\n{'form':52}{'score':>8}{sizes}")
-    for name, (file, truth, configs) in MODELS.items():
-        card = load_card(CARDS / f"{file}.toml")
-        source = open_model(SHARED / "models" / f"{file}.onnx", card.shapes())
-        canonical = source.clone()
-        run_passes(canonical)
-        ground = calibrated(source, canonical, card, pictures(CALIBRATION), 128, 0)
-        samples = read_files(pictures(truth), signature(source)[0], card).arrays
-        reference = Reference(source, optimize=True)
-        expected = [reference.run(sample) for sample in samples]
-        target = resolve(find_profile("ort"))
-        assert target.rules is not None
-        with Candidates(ground.search_context, target, target.rules, None, "") as candidates:
-            for config in configs:
-                results = run_qdq_graph(candidates.compile(config).model, samples)
-                show(f"{name}: {config}", card, expected, results, draws)
+    mode, names = "".join(sys.argv[1:2]), sys.argv[2:]
+    if mode == "draws":
+        sizes = "".join(f"{size:>14}" for size in SIZES)
+        print(
+            f"shipped / and proved, of {DRAWS} sets of test samples\n{'form':52}{'score':>8}{sizes}",
+            flush=True,
+        )
+        for name in names or MODELS:
+            show_draws(name)
+    elif mode == "tasks":
+        for name in names or TASKS:
+            show_verdicts(NETWORKS[name])
+    else:
+        sys.exit(__doc__)
 
 
-def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any], draws: int) -> None:
+def show_draws(name: str) -> None:
+    file, truth, configs = MODELS[name]
+    card = load_card(CARDS / f"{file}.toml")
+    source = open_model(SHARED / "models" / f"{file}.onnx", card.shapes())
+    samples = read_files(pictures(truth)[:MOST_SAMPLES], signature(source)[0], card).arrays
+    reference = Reference(source, optimize=True)
+    expected = [reference.run(sample) for sample in samples]
+    for config, results in run_forms(source, card, pictures(CALIBRATION), samples, configs):
+        show(f"{name}: {config}", card, expected, results)
+
+
+def show_verdicts(network: Network) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "network"
+        prepare(network, folder)
+        card = card_of(folder)
+        source = open_model(folder / "source.onnx", card.shapes())
+        calibration, held_out = (sorted((folder / part).glob("*.npz")) for part in ("calibration", "heldout"))
+        samples = read_files(held_out, signature(source)[0], card).arrays
+        judge = source_evaluator(source, card, samples)
+        for config, results in run_forms(source, card, calibration, samples, FORMS):
+            fidelity = judge.evaluate(results, prove=True)
+            low = "" if fidelity.proof is None else f" (lower end {fidelity.proof.low:.3f})"
+            verdict = Goal().missed(fidelity) or Goal().not_proved(fidelity) or "passes"
+            kind = card.task.kind if card.task is not None else ""
+            print(f"{kind}, {network.name}, {config}: {fidelity.score}{low}: {verdict}", flush=True)
+
+
+def run_forms(
+    source: ir.Model,
+    card: Card,
+    calibration: Sequence[Path],
+    samples: Sequence[Sample],
+    configs: Sequence[CandidateConfig],
+) -> Iterator[tuple[CandidateConfig, Sequence[Mapping[str, Array]]]]:
+    """Yield each form for ONNX Runtime with its outputs."""
+    canonical = source.clone()
+    run_passes(canonical)
+    ground = calibrated(source, canonical, card, calibration, 128, 0)
+    target = resolve(find_profile("ort"))
+    assert target.rules is not None
+    with Candidates(ground.search_context, target, target.rules, None, "") as candidates:
+        for config in configs:
+            yield config, run_qdq_graph(candidates.compile(config).model, samples)
+
+
+def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any]) -> None:
     assert card.task is not None
     metric = metric_of(card.task.kind)
     assert metric is not None
@@ -92,9 +144,9 @@ def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any],
     rng, cells = np.random.default_rng(0), []
     for size in SIZES:
         verdicts = []
-        for _ in range(draws):
+        for _ in range(DRAWS):
             chosen = rng.integers(len(expected), size=size)
-            scores = scores_of(metric, ranked, chosen) if ranked else None
+            scores = scores_of(ranked, chosen) if ranked else None
             reference, predictions, counted = ([group[index] for index in chosen] for group in decoded)
             verdicts.append(verdict(metric, reference, predictions, counted, scores))
         shipped, proved = np.mean(verdicts, axis=0)
@@ -102,16 +154,23 @@ def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any],
     print(f"{name:52}{metric.compare(decoded[0], decoded[1]):8.3f}{''.join(cells)}", flush=True)
 
 
-def scores_of(metric: TaskMetric, ranked: Mapping[int, Ranked], chosen: Array) -> tuple[float | None, float]:
+def scores_of(ranked: Mapping[int, Ranked], chosen: Array) -> tuple[float | None, float]:
     """Return the self-mAP of a set of photographs and its lower end, as ``verdict`` computes them; boxes are
-    matched once for all sets."""
+    matched once for all sets, and those of other photographs are left out."""
     count = len(next(iter(ranked.values())).present)
     draws = np.random.default_rng(0).integers(len(chosen), size=(RESAMPLES, len(chosen)))
     weights = np.stack([np.bincount(chosen[draw], minlength=count) for draw in draws])
-    values = sum(one.average_precisions(weights) for one in ranked.values())
-    classes = sum((weights @ one.present > 0).astype(int) for one in ranked.values())
+    drawn = np.bincount(chosen, minlength=count)
+    present = {index: _of_drawn(one, drawn > 0) for index, one in ranked.items() if one.present @ drawn}
+    values = sum((one.average_precisions(weights) for one in present.values()), np.zeros(RESAMPLES))
+    classes = sum((weights @ one.present > 0).astype(int) for one in present.values())
     low = float(np.quantile(values / np.maximum(classes, 1), TAIL))
-    return mean_of_classes(ranked, np.bincount(chosen, minlength=count)), low
+    return mean_of_classes(present, drawn), low
+
+
+def _of_drawn(one: Ranked, drawn: Array) -> Ranked:
+    kept = drawn[one.pictures]
+    return Ranked(one.pictures[kept], one.matched[:, kept], one.counted[:, kept], one.present)
 
 
 def verdict(

@@ -150,9 +150,9 @@ def test_a_long_stage_gets_a_line_now_and_then_in_a_pipe(
             time.sleep(0.05)
             written = capsys.readouterr().err
         say("2 kept")
-    expected = "  searched   #####----- 2 of 4 candidates, 30 s left, best so far 2 ms; all"
+    expected = "  searched   #####----- best so far 2 ms; all: 2 of 4 candidates "
     assert written.startswith(expected)
-    assert written.endswith(" 0 s\n")
+    assert written.endswith(" 0 s of about 30 s\n")
     assert capsys.readouterr().err.startswith("  searched   2 kept ")
 
 
@@ -186,16 +186,21 @@ def test_a_step_within_a_stage_lends_it_its_count(monkeypatch: pytest.MonkeyPatc
         for _ in counted(range(4), "samples", describe=lambda number: f"sample {number}"):
             line._show(time.monotonic())
         line._show(time.monotonic())
-    texts = [" ".join(text.split()).rpartition(" 0 s")[0] for text in drawn]
-    assert texts[1] == "searched ##-------- 1 of 4 samples, 9 s left, best so far 2 ms; tflite: sample 1"
-    assert texts[-1] == "searched 9 s left, best so far 2 ms; tflite"
+    texts = [" ".join(text.split()).rpartition(" 0 s of about 9 s")[0] for text in drawn]
+    assert texts[1] == "searched ##-------- best so far 2 ms; tflite: sample 1: 1 of 4 samples"
+    assert texts[-1] == "searched best so far 2 ms; tflite"
 
 
 def test_a_line_that_is_too_long_ends_in_dots() -> None:
     for columns in (30, 40, 80, 200):
-        found = running_line(Stage("searched", "x" * 300, best="best so far 2 ms"), 12.9, 30.0, columns)
+        found = running_line(Stage("searched", "x" * 300, best="best so far 2 ms"), 72.2, 30.0, columns)
         assert len(found) <= columns
-        assert found.endswith("...   12 s")
+        assert found.endswith("... 1:12" if columns <= 40 else "... 1:12 of about 1:42")
+
+
+def test_the_clock_never_ends_before_the_work() -> None:
+    late = Stage("searched", "tflite", step=7, steps=9)
+    assert running_line(late, 250.0, 0.0, 110).endswith(" 4:10 of about 4:35")
 
 
 @pytest.mark.needs_ort

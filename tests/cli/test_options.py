@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -9,7 +10,8 @@ import click
 import pytest
 
 from edgekit.cli.command_group import all_verbs
-from edgekit.cli.request_options import MANY, Verb
+from edgekit.cli.request_options import MANY, Verb, request_class
+from edgekit.system.declared_options import declared
 from tests.fixtures.command_line import Call
 
 VARIED = {
@@ -86,3 +88,13 @@ def test_a_second_value_of_an_option_is_refused(call: Call) -> None:
 def test_flags_and_repeatable_options_may_come_twice(call: Call) -> None:
     result = call("build", "none.onnx", "-t", "ort", "-t", "tflite", "-q", "-q", "-o", "a")
     assert result.stderr == "error: none.onnx: file not found\n  nothing was written\n"
+
+
+@pytest.mark.parametrize("request_name", ["BuildRequest", "ShrinkRequest", "DistilRequest", "ServeRequest"])
+def test_an_editor_shows_the_sentence_of_each_option(request_name: str) -> None:
+    """Language servers read the docstring in the source: it has the sentences of the command's help."""
+    request = request_class(request_name)
+    text = " ".join((inspect.getdoc(request) or "").partition("Args:")[2].replace("``", "").split())
+    options = ((field.name, field.option._replace(default="", repeatable="")) for field in declared(request))
+    sentences = [f"{name}: {option.help}" for name, option in options]
+    assert text == " ".join(" ".join(sentences).split())

@@ -60,7 +60,7 @@ def test_samples_without_a_card_are_refused_and_nothing_is_written(
     page = tmp_path / "report.html"
     result = call("report", bundle, "-o", page, "--samples", tmp_path)
     assert result.exit_code == 2
-    assert "has no card" in result.stderr
+    assert "has no card with a task, so its samples are arrays" in result.stderr
     assert result.stderr.endswith("nothing was written\n")
     assert not page.exists()
 
@@ -77,3 +77,14 @@ def test_a_damaged_bundle_has_no_page(bundle: Path, call: Call, tmp_path: Path) 
         assert result.exit_code == 2
         assert result.stderr.startswith(f"error: {bundle} is damaged\n  entry {name}")
         assert not (tmp_path / "report.html").exists()
+
+
+def test_the_page_is_opened_in_the_browser(
+    bundle: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    page = tmp_path / "a report.html"
+    monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)))
+    result = call("report", bundle, "-o", page, "--open")
+    assert opened == [page.as_uri()]
+    assert result.stderr == f"no browser was found here; open {page} in one\n"

@@ -11,6 +11,8 @@ import sys
 import warnings
 import zlib
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,10 +20,12 @@ import pytest
 from edgekit.errors import SampleError
 from edgekit.processing.picture_files import (
     FORMATS,
+    ORIENTATION,
     PIXELS_LIMIT,
     SCANS_LIMIT,
     TOO_LARGE,
     check_directory,
+    decode_picture,
     read_picture,
 )
 
@@ -134,6 +138,38 @@ def test_a_jpeg_of_thousands_of_scans(tmp_path: Path) -> None:
     read_picture(tmp_path / "a.jpg")
     (tmp_path / "a.jpg").write_bytes(whole[:last] + whole[last:-2] * SCANS_LIMIT + b"\xff\xd9")
     assert refused(tmp_path / "a.jpg") == ("it is a JPEG of more than 500 scans; save it as a baseline JPEG")
+
+
+SAVED: dict[str, dict[str, Any]] = {
+    "4:2:0": {}, "4:4:4": {"subsampling": 0}, "progressive": {"progressive": True},
+    "RGB": {"keep_rgb": True, "subsampling": 0}, "grey": {"mode": "L"}, "CMYK": {"mode": "CMYK"},
+    "turned": {"turned": 6},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_simplejpeg_gives_pillows_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    options = {"mode": "RGB", **SAVED[kind]}
+    exif = Image.Exif()
+    exif[ORIENTATION] = options.pop("turned", 1)
+    ramp = np.add.outer(np.arange(181), np.arange(301)).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 9, (181, 301, 3), np.uint8)
+    picture = Image.fromarray(np.stack([ramp, ramp[::-1], ramp // 2], 2) + noise)
+    file = io.BytesIO()
+    picture.convert(options.pop("mode")).save(file, "JPEG", exif=exif, **options)
+    decoded = Mock(wraps=simplejpeg.decode_jpeg)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", decoded)
+    pixels = decode_picture(file.getvalue(), "a.jpg")
+    assert decoded.call_count == (kind not in ("grey", "CMYK", "turned"))
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    np.testing.assert_array_equal(pixels, decode_picture(file.getvalue(), "a.jpg"))
+    with pytest.raises(SampleError) as without:
+        decode_picture(file.getvalue()[:2000], "a.jpg")
+    monkeypatch.setitem(sys.modules, "simplejpeg", simplejpeg)
+    with pytest.raises(SampleError) as error:
+        decode_picture(file.getvalue()[:2000], "a.jpg")
+    assert str(error.value) == str(without.value)
 
 
 def test_a_pipe_and_a_device_are_not_waited_for(tmp_path: Path) -> None:

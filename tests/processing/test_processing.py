@@ -260,7 +260,7 @@ def test_a_crop_comes_back() -> None:
         (
             np.zeros((4, 4, 3), np.uint8),
             "BGR",
-            "order is 'BGR'; it must be 'rgb' or 'bgr' (OpenCV gives 'bgr')",
+            "order is 'BGR'; it must be one of rgb, bgr, nv12, i420, yuyv (OpenCV gives bgr)",
         ),
     ],
 )

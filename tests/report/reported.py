@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+
+import numpy as np
+from PIL import Image
+
 from edgekit.bundle import Bundle, Variant
+from edgekit.processing.predictions.classify import Classes
+from edgekit.report.answers import Runs, Sample, SamplePrediction, ShownSamples, Word
+from edgekit.report.sources import Answer
 from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 
@@ -95,3 +104,24 @@ def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is 
     bundle = small_bundle(variants)
     bundle.manifest["samples"] = {"origin": "8 files"}
     return bundle
+
+
+def classified(count: int) -> ShownSamples:
+    """Photographs that a variant takes for another class than their label."""
+    photo = io.BytesIO()
+    Image.new("RGB", (48, 32), (90, 120, 60)).save(photo, "WEBP")
+    encoded = base64.b64encode(photo.getvalue()).decode()
+    picture = SamplePrediction("", "", "a photograph", encoded, 48, 32)
+    right = SamplePrediction("ort-fp32", "the float model", "cat", words=(Word("same", "cat 0.81"),))
+    words = (Word("new", "dog 0.55"), Word("lost", "cat"), Word("same", "- bird 0.11"))
+    wrong = SamplePrediction("ort-int8-mixed", "top-1 agreement 0.000", "dog", words=words)
+    sample = Sample("1.jpg", "labelled cat", (right, wrong), picture)
+
+    def answer(index: int) -> Answer:
+        classes = Classes(np.array([index]), np.array([0.8]), ["cat", "dog", "bird"])
+        return Answer(classes, None, None, 1.0)
+
+    expected = [answer(0)] * count
+    found = [answer(1 + number % 2) for number in range(count)]
+    runs = Runs("ort-fp32", True, expected, {"ort-int8-mixed": found}, [0.0] * count, ["cat"] * count)
+    return ShownSamples("Of some pictures.", (sample,) * count, (), runs)

@@ -19,7 +19,7 @@ from edgekit.report.history import history_page
 from edgekit.report.page import page_of, write_page
 from tests.compiler.quantize.search import planted
 from tests.report.browser import DESK, PHONE, browser, opened
-from tests.report.reported import HOSTILE, reported_bundle
+from tests.report.reported import HOSTILE, classified, reported_bundle
 from tests.report.runs import run
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_report]
@@ -172,6 +172,24 @@ def test_layers_unfold_with_their_times(running: Any, tmp_path: Path) -> None:
         assert "ms" in block.locator("tbody td").nth(1).inner_text()
         assert said == []
         assert violations(page) == []
+
+
+@pytest.mark.parametrize(("size", "scheme"), VIEWS)
+def test_photographs_changed_words_and_confusions_pass_axe(
+    running: Any, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    path = tmp_path / "classes.html"
+    write_page(path, page_of(reported_bundle(), answers=classified(6)))
+    with opened(running, path, size, scheme) as (page, said):
+        assert said == []
+        assert page.locator(".photo img, .photos img").count() == 6
+        assert page.locator("ins:visible").count() > 0
+        assert page.locator("[data-chart=confusion] svg:visible").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert violations(page) == []
+        if size == DESK:
+            page.pdf(path=tmp_path / "page.pdf", format="A4")
+            assert len(re.findall(rb"/Type /Page\b", (tmp_path / "page.pdf").read_bytes())) <= 2
 
 
 def test_print_has_what_is_open_on_two_pages(running: Any, small_page: Path, tmp_path: Path) -> None:

@@ -193,6 +193,41 @@ def test_feeds_that_do_not_fit_are_the_callers_fault(engines: Engines, path: Pat
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
 
 
+def test_outputs_go_into_the_callers_arrays(engines: Engines, path: Path) -> None:
+    own = np.full((1, 6), 9, np.float32)
+    with Session(path) as session:
+        outputs = session.run({"x": X}, out={"y": own})
+        assert outputs["y"] is own
+        np.testing.assert_array_equal(own, 2 * X)
+        change(session, throws)  # and by a fallback
+        session.run({"x": 3 * X}, out={"y": own})
+        np.testing.assert_array_equal(own, 6 * X)
+
+
+READ_ONLY = np.zeros((1, 6), np.float32)
+READ_ONLY.flags.writeable = False
+ONE_ARRAY = "a C-contiguous, writeable array float32 1x6 is expected"
+OUT: dict[str, tuple[Any, str]] = {
+    "no dict": ([X], "out is a list; a dict of arrays by output name is expected"),
+    "name": ({"z": X.copy()}, "out has z, which is not an output; the model's outputs are y"),
+    "list": ({"y": [0] * 6}, f"out y is a list; {ONE_ARRAY}"),
+    "dtype": ({"y": X.astype(np.float64)}, f"out y is float64 1x6; {ONE_ARRAY}"),
+    "shape": ({"y": X[0].copy()}, f"out y is float32 6; {ONE_ARRAY}"),
+    "strided": ({"y": np.zeros((1, 12), np.float32)[:, ::2]}, f"out y is not contiguous; {ONE_ARRAY}"),
+    "read-only": ({"y": READ_ONLY}, f"out y is read-only; {ONE_ARRAY}"),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_arrays_that_do_not_fit_are_not_written_to(engines: Engines, path: Path, name: str) -> None:
+    out, text = OUT[name]
+    with Session(path) as session:
+        with pytest.raises(UsageError) as error:
+            session.run({"x": X}, out=out)
+        assert str(error.value) == text
+        assert session.fallbacks == ()  # no engine is blamed for it
+
+
 def test_engines_get_contiguous_aligned_arrays(engines: Engines, path: Path) -> None:
     seen: list[Array] = []
 

@@ -54,7 +54,24 @@ def test_a_track_that_is_not_seen_raises_its_alert_when_it_is() -> None:
     zones.add({"name": "Door", "points": corners, "label": "person", "seconds": 1.0}, ["person"])
     seen = Box(1, "person", 0.9, (40, 10, 60, 70))
     coasting = Box(1, "person", 0.0, (40, 10, 60, 70), seen=False)
-    fires = [bool(zones.update([box], 100, 100, now)) for box, now in (
+    fires, counts = [], []
+    for box, now in (
         (seen, 0.0), (coasting, 1.0), (coasting, 2.0), (seen, 2.1), (coasting, 2.2), (seen, 2.3),
-    )]  # fmt: skip
+    ):  # fmt: skip
+        fires.append(bool(zones.update([box], 100, 100, now)))
+        counts.append(zones.as_json()[0]["count"])
     assert fires == [False, False, False, True, False, False]
+    assert counts == [1, 0, 0, 1, 0, 1]
+
+
+def test_the_picture_of_an_alert_has_its_box() -> None:
+    import numpy as np
+    from live.pictures import MARK, marked
+    from live.tracks import Box
+
+    frame = np.full((300, 400, 3), 90, np.uint8)
+    picture = marked(frame, Box(1, "person", 0.9, (-20.0, 100.0, 120.0, 250.0)))
+    assert tuple(picture[180, 120]) == tuple(picture[250, 60]) == MARK
+    assert (picture[180, 60] == 90).all()
+    assert (picture[0:60] == 90).all()
+    assert (frame == 90).all()

@@ -91,6 +91,10 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
         (body(x={"data": [1, 2]}), "the data of input x has 2 whole numbers; the model takes 3 of FP32"),
         (body(x={"data": ["1", 2, 3]}), "the data of input x has 3 texts; the model takes 3 of FP32"),
         (body(x={"data": [[1], [2, 3]]}), "the data of input x is not a tensor of numbers"),
+        (
+            body(x={"data": [True, False, True]}),
+            "the data of input x has 3 booleans; the model takes 3 of FP32",
+        ),
         (body(x={"data": [None, 2, 3]}), "the data of input x has 3 mixed values"),
         (body(x={"data": None}), "the data of input x has 1 mixed values"),
         (

@@ -54,7 +54,8 @@ def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 def test_health_and_metadata(server: Running) -> None:
     assert server.get("/v2/health/live") == (200, {"live": True})
     assert server.get("/v2/health/ready") == (200, {"ready": True})
-    assert server.get("/v2")[1]["extensions"] == ["binary_tensor_data", "model_repository"]
+    extensions = ["binary_tensor_data", "model_repository", "model_configuration", "statistics"]
+    assert server.get("/v2")[1]["extensions"] == extensions
     status, model = server.get("/v2/models/net")
     assert (status, model["versions"], model["name"]) == (200, ["2", "12"], "net")
     assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, 3, 1, 2]}]

@@ -41,6 +41,17 @@ def check(client: Any, address: str, model: str, x: Any = None) -> None:
             assert all(np.array_equal(answers[0][name], each[name]) for each in answers[1:])
         with pytest.raises(client.InferenceServerException, match="there is no model"):
             server.infer("nothing", [tensor])
+        config = server.get_model_config(model)
+        assert config["max_batch_size"] == 0
+        assert [(e["name"], e["data_type"], e["dims"]) for e in config["input"]] == [
+            (given["name"], f"TYPE_{given['datatype']}", given["shape"])
+        ]
+        for statistics in (server.get_inference_statistics(model), server.get_inference_statistics()):
+            (row,) = [each for each in statistics["model_stats"] if each["name"] == model]
+            times = row["inference_stats"]
+            assert times["success"]["count"] == row["inference_count"] >= 3
+            assert row["inference_count"] == row["execution_count"]
+            assert times["success"]["ns"] >= times["compute_infer"]["ns"] + times["queue"]["ns"] - 3 > 0
 
 
 def check_grpc(client: Any, address: str, model: str, x: Any = None) -> None:

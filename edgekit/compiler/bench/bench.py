@@ -23,6 +23,7 @@ from edgekit.runtime import Session
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
 from edgekit.system.formats.plain_text import milliseconds, table
+from edgekit.system.memory import page_faults
 from edgekit.system.progress import step
 from edgekit.target import registry
 from edgekit.tensor_spec import Array
@@ -48,10 +49,12 @@ def bench(
 
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
-        load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, runs, overhead_us, ratio, rss_mb,
-        energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty unless an engine reports it.
+        load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, page_faults, runs,
+        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty
+        unless an engine reports it.
         ``first_ms`` is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor
-        time of all threads for a run and the pause after it; ``overhead_us`` and ``ratio`` compare the lower
+        time of all threads for a run and the pause after it; ``page_faults`` the median number of pages that
+        a run makes the kernel map, after warm-up, or None; ``overhead_us`` and ``ratio`` compare the lower
         quartiles of ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the
         processor's packages per run, other load included, or None, and ``no_energy`` the reason;
         ``cost_per_1000`` is the cost of 1000 sequential runs, or None.
@@ -86,7 +89,7 @@ def bench(
         with step("measuring") as notify:
             notify(session.active.variant, left_s=seconds)
             used_s = time.process_time()
-            sessions, runners = _in_turns(session, feeds, seconds, 0.0 if fps is None else 1 / fps)
+            sessions, runners, faults = _in_turns(session, feeds, seconds, 0.0 if fps is None else 1 / fps)
             used_s = time.process_time() - used_s
         after = read_energy()
         active, facts = session.active, session.runner.facts()
@@ -111,6 +114,7 @@ def bench(
         "p99_ms": round(p99, 4),
         "fps": fps,
         "cpu_ms": round(1000 * used_s / (len(sessions) + len(runners)), 4),
+        "page_faults": page_faults() and statistics.median_low(faults[len(faults) // 2 :]),
         "runs": len(sessions),
         "overhead_us": round(1e6 * (low[0] - low[1]), 1),
         "ratio": round(low[0] / low[1], 4),
@@ -160,32 +164,37 @@ def _first_stage(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
 
 def _in_turns(
     session: Session, feeds: Mapping[str, Array], seconds: float, pace_s: float
-) -> tuple[list[float], list[float]]:
-    """Time ``Session.run`` and bare runs in turns until the time is over; return the seconds of each.
+) -> tuple[list[float], list[float], list[int]]:
+    """Time ``Session.run`` and bare runs in turns until the time is over; return the seconds of each, and the
+    page faults of each ``Session.run``.
 
     A run starts ``pace_s`` seconds after the last one did, or when that one ends, if that is later.
     """
     sessions: list[float] = []
     runners: list[float] = []
+    faults: list[int] = []
     bare = session.runner.run
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(sessions) < 3:
         for run, times in ((session.run, sessions), (bare, runners)):
-            started = time.perf_counter()
+            mapped, started = page_faults() or 0, time.perf_counter()
             run(feeds)
             times.append(time.perf_counter() - started)
+            if run is not bare:
+                faults.append((page_faults() or 0) - mapped)
             if times[-1] < pace_s:
                 time.sleep(pace_s - times[-1])
-    return sessions, runners
+    return sessions, runners, faults
 
 
 def render(results: list[dict[str, Any]]) -> str:
     """Format a table of ``bench`` results, and the machine that they ran on."""
-    columns = ("variant", "load", "first", "p50", "p95", "p99", "CPU", "overhead")
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "CPU", "faults", "overhead")
     rows = [
         (
             r["variant"],
             *(milliseconds(r[f"{key}_ms"]) for key in ("load", "first", "p50", "p95", "p99", "cpu")),
+            "-" if r["page_faults"] is None else str(r["page_faults"]),
             f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
         )
         for r in results

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import CardError
+from edgekit.errors import CardError, UsageError
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
@@ -52,14 +52,9 @@ def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any])
     stage takes no image as floats.
     """
     first["frame"] = None
-    try:
-        image = card_of(bundle).image_input()
-    except CardError:
+    frame, times = golden_picture(bundle), list[float]()
+    if frame is None:
         return
-    array = bundle.golden[0][0][image.name]
-    if array.dtype.kind != "f" or image.channels not in (1, 3):
-        return
-    frame, times = _picture(image, array), list[float]()
     seconds = options.get("seconds", FRAME_SECONDS)
     with Session(
         bundle,
@@ -78,8 +73,18 @@ def add_frame(bundle: Bundle, first: dict[str, Any], options: Mapping[str, Any])
     first["frame"] = {"p50_ms": p50, "p95_ms": p95, "runs": len(times), "crops": crops}
 
 
+def golden_picture(bundle: Bundle) -> Array | None:
+    """Return the image that the golden vector was prepared from, uint8 [height, width, 3] in RGB; None if the
+    bundle takes no image as floats."""
+    try:
+        image = card_of(bundle).image_input()
+    except (CardError, UsageError):
+        return None
+    array = bundle.golden[0][0][image.name]
+    return _picture(image, array) if array.dtype.kind == "f" and image.channels in (1, 3) else None
+
+
 def _picture(image: ImageInput, array: Array) -> Array:
-    """Return the image, uint8 [height, width, 3] in RGB, that an input's array was prepared from."""
     planes = array[0] if image.layout == "NCHW" else array[0].transpose(2, 0, 1)
     shape = (-1, 1, 1)
     pixels = planes * np.reshape(image.std, shape) + np.reshape(image.mean, shape)

@@ -26,6 +26,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.card_inference.facts import constant_of
 from edgekit.compiler.card_inference.first_layer import ALIVE, cut, first_layer
+from edgekit.compiler.evaluate.labels import NO_BOXES
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EngineError
 from edgekit.processing import processing
@@ -54,7 +55,6 @@ COLOUR_P, COLOUR_FIRST = 0.0005, 16
 """p of the sign test below which the other order of colours is better. Swapped cards in the table have .0003
 or less, a right one has .0013 on photographs unlike its training's (ResNet-8, 32x32). The test ends early if
 after COLOUR_FIRST photographs the other order is not ahead."""
-NO_OBJECTS = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 UNCHECKED = "resize and crop can be checked only with labels"
 
 
@@ -169,12 +169,12 @@ class _Trial:
         self._objects: dict[Path, tuple[Detections, Array]] = {}
 
     def predict(self, picture: Array, **options: Any) -> Any:
-        """Return the prediction of a photograph; NO_OBJECTS or None if the outputs do not fit the card."""
+        """Return the prediction of a photograph; NO_BOXES or None if the outputs do not fit the card."""
         feeds, placed = processing.prepare(self.card, picture)
         try:
             return processing.decode(self.card, self.reference.run(feeds), placed, **options)
         except EngineError:
-            return NO_OBJECTS if self.card.task is not None and self.card.task.kind == "detect" else None
+            return NO_BOXES if self.card.task is not None and self.card.task.kind == "detect" else None
 
     def find_objects(self, path: Path) -> tuple[Detections, Array]:
         """Return the objects in a photograph, and whether each is found again in the mirrored one."""

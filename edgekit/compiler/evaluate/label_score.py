@@ -19,12 +19,12 @@ from edgekit.compiler.evaluate.average_precision import (
     upper_average_precision,
 )
 from edgekit.compiler.evaluate.fidelity import whole_input
-from edgekit.compiler.evaluate.labels import Label
+from edgekit.compiler.evaluate.labels import NO_BOXES, Label
 from edgekit.compiler.evaluate.proof import NOTHING
-from edgekit.compiler.evaluate.task_metric import metric_of
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
+from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.tensor_spec import Array, Json
@@ -34,7 +34,6 @@ SHIFTED = 0.5
 shifts half of the samples."""
 SAME = 0.5
 """Least intersection over union of a detection and the object that it finds."""
-NO_DETECTIONS = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -91,34 +90,41 @@ def score_on_labels(
     Args:
         card: Card with a task that has labels (edgekit/compiler/evaluate/labels.py).
     """
-    assert card.task is not None
-    if card.task.kind == "classify":
-        return _of_classes(card, outputs, labels)
-    return _of_boxes(card, outputs, labels)
+    decoded = _decode_all(card, outputs, labels)
+    return _of_classes(decoded, labels) if _has_classes(card) else _of_boxes(decoded, labels)
 
 
 def right_by_sample(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> list[int]:
     """Count what the model gets right in each sample: its class, or the labelled objects that it finds."""
-    assert card.task is not None
-    metric = metric_of(card.task.kind)
-    assert metric is not None
-    pairs = list(zip(outputs, labels, strict=True))
-    if card.task.kind == "classify":
-        whole = whole_input(card)
-        classes = [_decoded(card, result, whole, metric.variant_options) for result, _ in pairs]
-        answered = zip(classes, labels, strict=True)
-        return [int(found is not None and found.indices[0] == label.index) for found, label in answered]
-    return [
-        _matched(_decoded(card, one, label.placed, {}) or NO_DETECTIONS, label.boxes) for one, label in pairs
-    ]
+    decoded = _decode_all(card, outputs, labels)
+    pairs = zip(decoded, labels, strict=True)
+    if _has_classes(card):
+        return [int(_best(prediction) == label.index) for prediction, label in pairs]
+    return [_matched(boxes, label.boxes) for boxes, label in pairs]
 
 
-def _of_classes(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> LabelScore:
-    metric = metric_of("classify")
-    assert metric is not None
-    decoded = [_decoded(card, result, whole_input(card), metric.variant_options) for result in outputs]
-    best = np.array([-1 if prediction is None else int(prediction.indices[0]) for prediction in decoded])
-    truth = np.array([label.index for label in labels])
+def _has_classes(card: Card) -> bool:
+    return card.task is not None and card.task.kind == "classify"
+
+
+def _decode_all(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]) -> list[Any]:
+    """Decode the prediction of each sample; None or NO_BOXES if the outputs do not fit the card."""
+    options, failed = ({"top": 1}, None) if _has_classes(card) else ({}, NO_BOXES)
+    decoded = []
+    for result, label in zip(outputs, labels, strict=True):
+        try:
+            decoded.append(processing.decode(card, result, label.placed or whole_input(card), **options))
+        except EngineError:
+            decoded.append(failed)
+    return decoded
+
+
+def _best(prediction: Classes | None) -> int:
+    return -1 if prediction is None else int(prediction.indices[0])
+
+
+def _of_classes(decoded: Sequence[Classes | None], labels: Sequence[Label]) -> LabelScore:
+    best, truth = np.array([*map(_best, decoded)]), np.array([label.index for label in labels])
     right, count = int((best == truth).sum()), len(truth)
     shifts, counts = np.unique((best - truth)[best >= 0], return_counts=True)
     numbering = ""
@@ -129,12 +135,8 @@ def _of_classes(card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequ
     return LabelScore("top-1", right / count, upper_bound(right, count), count, right, count, numbering)
 
 
-def _of_boxes(
-    card: Card, outputs: Sequence[Mapping[str, Array]], labels: Sequence[Label]
-) -> LabelScore | None:
+def _of_boxes(detections: Sequence[Detections], labels: Sequence[Label]) -> LabelScore | None:
     truth = [label.boxes for label in labels]
-    pairs = list(zip(outputs, labels, strict=True))
-    detections = [_decoded(card, result, label.placed, {}) or NO_DETECTIONS for result, label in pairs]
     value = mean_average_precision(truth, detections)
     if value is None:
         return None
@@ -159,10 +161,3 @@ def _matched(detections: Detections, truth: Detections) -> int:
     overlaps = box_overlaps(detections, np.arange(len(detections)), truth, np.arange(len(truth)))
     same = (overlaps >= SAME) & (detections.classes[:, None] == truth.classes[None])
     return int(same.any(axis=0).sum())
-
-
-def _decoded(card: Card, outputs: Mapping[str, Array], placed: Any, options: Mapping[str, Json]) -> Any:
-    try:
-        return processing.decode(card, outputs, placed, **options)
-    except EngineError:
-        return None

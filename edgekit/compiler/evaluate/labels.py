@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +71,16 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
     if card.task.kind == "classify":
         return [Label(labels[path], NO_BOXES, None) for path in files]
     return [_boxes(path, labels[path].objects, card) for path in files]
+
+
+def place_labels(labels: Sequence[Label], card: Card) -> list[Label]:
+    """Return the labels with the photographs placed in the model's input by another card."""
+    return [
+        replace(label, placed=processing.placement(card, label.placed.frame_width, label.placed.frame_height))
+        if label.placed is not None
+        else label
+        for label in labels
+    ]
 
 
 def _boxes(path: Path, objects: Detections, card: Card) -> Label:

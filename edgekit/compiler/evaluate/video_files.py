@@ -39,7 +39,7 @@ def video_frames(path: Path, limit: int | None) -> list[Path]:
         MissingDependency: OpenCV is not installed.
         SampleError: the file is not a video, or its number of frames is unknown.
     """
-    capture = _opened(path)
+    capture = opened_video(path)
     try:
         import cv2
 
@@ -61,7 +61,7 @@ def read_frame(path: Path) -> Array:
     """
     match = FRAME.fullmatch(path.name)
     assert match is not None
-    capture = _opened(path.parent)
+    capture = opened_video(path.parent)
     try:
         import cv2
 
@@ -79,7 +79,8 @@ def read_frame(path: Path) -> Array:
         capture.release()
 
 
-def _opened(path: Path) -> Any:
+def opened_video(path: Path) -> Any:
+    """Return OpenCV's capture of a video file. Raises MissingDependency or SampleError."""
     # FFmpeg writes to stderr what it does not like of a file; the error says it once.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     with need_package("opencv-python-headless", "reading a video", extra="samples"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,7 @@ from edgekit.compiler.pipeline.build_options import build_options
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import make_bundle
 from edgekit.compiler.pipeline.card_trial import try_card
+from edgekit.compiler.pipeline.forecast import forecast
 from edgekit.compiler.pipeline.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.pipeline.shape_figures import evaluate_shapes
 from edgekit.compiler.pipeline.shapes import shape_references, with_shapes
@@ -47,13 +49,15 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source = _targets(request.targets), as_source(request.model)
-    progress = listener(request.progress)
     kind = kind_of(source) if isinstance(source, Path) else None
     _check_options(request, kind)
     if kind is not None:
         return cast("Bundle", kind.build(source, targets, request, claim))
+    options = build_options(request)
+    progress = forecast(listener(request.progress), options, targets, request)
+    request = replace(request, progress=progress)
     card = _card(request.card) or _card_of_folder(request)
-    job = open_source(source, card, targets, build_options(request), request)
+    job = open_source(source, card, targets, options, request)
     shapes = None
     if request.lengths or further_shapes(request.shapes or {}):
         job, shapes = with_shapes(job, source, request)

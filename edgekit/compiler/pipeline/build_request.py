@@ -93,7 +93,45 @@ def parse_adapter(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Arguments of a build, as ``edgekit.build`` takes them and documents them."""
+    """Build a model for targets and devices, and verify each variant by running it here.
+
+    Args:
+        model: Path of the model.
+        targets: Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them.
+        precision: Precision of the variants: fp32, fp16, fp16-arithmetic, bf16, int8, int8-weights,
+            int8-dynamic, palette6, fp8, palette4, int4, auto; auto tries several and keeps the best
+            trade-offs.
+        samples: Folder or glob of .npz or .npy files or, with a card, images and videos.
+        card: Card (card.toml) that describes the model's pre- and post-processing.
+        shapes: Static shape of an input by its name, or of the only image input; several, or a
+            range of one size (1x1..512), go into one bundle.
+        example_inputs: Arguments for tracing a PyTorch module or a JAX function: arrays in the
+            order of its parameters, or a mapping by parameter name, e.g. the output of a tokenizer.
+        max_drop: Maximum accuracy loss of int8 variants and smaller models (task metric or
+            agreement, ``2%``), or their minimum SNR (``24dB``).
+        time_budget: Time limit of the int8 search in seconds, for all targets together.
+        force: Ship rejected int8 variants, marked as rejected; build although the model fails on
+            the labels.
+        fallback: Leave the float variant of each int8 variant out of the bundle (``False`` in
+            Python).
+        io: Layout and type of the compiled file's inputs and outputs, for all or by name; uint8:
+            image bytes (ort, openvino, tflite), nhwc: channels last (tflite), int8: integers.
+        shrink: Also build pruned models with fewer multiplications; auto: 10, 20 and 30 % fewer,
+            kept if faster than every more accurate variant.
+        distil: Distil the model into each smaller model for this long, e.g. 20min or 12epochs
+            (extra train).
+        context: Maximum context length in tokens (language models).
+        lengths: Further sequence lengths in tokens for which a text encoder with a card is
+            compiled.
+        draft: Draft model for speculative decoding: a smaller language model with the same
+            vocabulary.
+        adapters: LoRA adapter of a language model by its name: a folder of PEFT, or a GGUF file of
+            llama.cpp.
+        trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
+        trusted: Open the model in this process instead of a confined child process.
+        progress: Callback for progress, called as each stage begins, goes on and ends; False for
+            none.
+    """
 
     model: "str | Path | Source" = field(metadata=option(
         "Path of the model. It is an ``.onnx`` file, another framework's file (docs/importing.md), a "
@@ -159,7 +197,7 @@ class BuildRequest:
         heading="Accuracy",
     ))  # fmt: skip
     fallback: bool = field(default=True, metadata=option(
-        "Leave the float variant of each int8 variant out of the bundle. In Python, ``False`` does it.",
+        "Leave the float variant of each int8 variant out of the bundle (``False`` in Python).",
         heading="Accuracy",
     ))  # fmt: skip
     io: str | Mapping[str, str] | None = field(default=None, metadata=option(

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.compiler.card_inference.lines import key_path, toml_value
 from edgekit.compiler.evaluate.card_check import class_count
@@ -24,8 +22,8 @@ from edgekit.compiler.evaluate.card_rules import (
     check_colour,
     check_without_labels,
 )
-from edgekit.compiler.evaluate.label_score import LabelScore, right_by_sample, score_on_labels
-from edgekit.compiler.evaluate.labels import Label, find_labels
+from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
+from edgekit.compiler.evaluate.labels import Label, find_labels, place_labels
 from edgekit.compiler.evaluate.samples import (
     FileSamples,
     Samples,
@@ -36,39 +34,29 @@ from edgekit.compiler.evaluate.samples import (
 from edgekit.compiler.evaluate.text_card_rules import check_texts
 from edgekit.compiler.evaluate.text_files import is_line
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.pipeline.better_card import (
+    COMPARED_SAMPLES,
+    STANDARD_PIXELS,
+    TRIED_SAMPLES,
+    Outputs,
+    find_better_card,
+)
 from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.inputs.image import Colour, ImageInput, Resize
+from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.picture_files import PICTURES
-from edgekit.runtime.clopper_pearson import binomial_cdf
-from edgekit.system.progress import Progress, counted, stage
+from edgekit.system.progress import Progress, stage
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.compiler.pipeline.build_job import BuildJob
 
-RESIZE_MODES: tuple[Resize, ...] = ("stretch", "letterbox", "center-crop")
 LABELLED_SAMPLES = 64
 """Maximum number of labelled samples that a card is tried on: 32 to 64 prove that a classifier that is right
 in 5 % is worth nothing."""
-TRIED_SAMPLES = 16
-"""Maximum number of samples that each line of another card is tried on."""
-BETTER_P = 0.05
-"""p of the sign test, times the number of cards that are tried, below which another card is better."""
 NEARLY_BEST = 0.8
 """Lines whose score reaches this share of the best one's are named too."""
-
-Outputs = Sequence[Mapping[str, Array]]
-
-
-STANDARD_PIXELS = (
-    ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    ((0.0, 0.0, 0.0), (255.0, 255.0, 255.0)),
-    ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
-    ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
-)
-"""Mean and std that most models are trained with: 0 to 255, 0 to 1, -1 to 1, ImageNet's."""
 
 
 class CardChange(NamedTuple):
@@ -160,12 +148,13 @@ def _photographs(samples: FileSamples) -> list[Path]:
 
 def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progress) -> dict[str, Json] | None:
     assert card.task is not None
-    with stage(progress, "labels") as notify:
+    with stage(progress, "labels", live=True) as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
             samples = load_samples(job.request.samples, job.inputs, card, COLOUR_PHOTOGRAPHS)
         arrays = samples.arrays
         assert isinstance(arrays, FileSamples)
-        chosen = arrays.select(spread(range(len(arrays)), LABELLED_SAMPLES))
+        indices = spread(range(len(arrays)), LABELLED_SAMPLES)
+        chosen = arrays.select(indices)
         try:
             labels = find_labels(chosen.paths, card) or []
         except SampleError as problem:
@@ -180,78 +169,25 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
             notify(f"not used: {unused}")
             return {"unused": unused}
         reference = Reference(job.source, optimize=True)
-        outputs = [reference.run(sample) for sample in counted(chosen, "samples")]
+        outputs: list[Mapping[str, Array]] = []
+        for sample in chosen:
+            notify("", len(outputs), len(chosen), "samples")
+            outputs.append(reference.run(sample))
         score = score_on_labels(card, outputs, labels)
         if score is None:
             return None
         notify(str(score))
         if score.is_nothing and not job.request.force:
             _refuse(job, card, score, chosen, outputs, labels, reference)
+        others = sorted({*range(len(arrays))} - {*indices})
+        further = arrays.select(spread(others, COMPARED_SAMPLES - LABELLED_SAMPLES))
         better = (
             ""
             if score.is_nothing or job.image is not None
-            else _find_better(job, card, score, chosen, outputs, labels, reference)
+            else find_better_card(job.inputs, card, score, chosen, outputs, labels, further, reference)
             or check_colour(job.source, card, _photographs(arrays))
         )
         return {**score.as_json(), **({"better": better} if better else {})}
-
-
-def _find_better(
-    job: BuildJob,
-    card: Card,
-    score: LabelScore,
-    samples: FileSamples,
-    outputs: Outputs,
-    labels: Sequence[Label],
-    reference: Reference,
-) -> str:
-    """Return, as text, the best of the other cards that are better by more than chance; "" if there is none.
-    One that is not ahead after TRIED_SAMPLES samples is not tried further."""
-    own = right_by_sample(card, outputs, labels)
-    others = list(_other_images(card))
-    found: list[tuple[float, str]] = []
-    for line, other in others:
-        right: list[int] = []
-        results: list[Mapping[str, Array]] = []
-        for paths in (samples.paths[:TRIED_SAMPLES], samples.paths[TRIED_SAMPLES:]):
-            results += [reference.run(read_sample(path, job.inputs, other)) for path in paths]
-            placed = find_labels(samples.paths[: len(results)], other) or []
-            right = right_by_sample(other, results, placed)
-            wins = sum(theirs > ours for theirs, ours in zip(right, own, strict=False))
-            losses = sum(ours > theirs for theirs, ours in zip(right, own, strict=False))
-            if wins <= losses:
-                break
-        p = len(others) * (1 - binomial_cdf(wins - 1, wins + losses, 0.5)) if wins > losses else 1.0
-        value = score_on_labels(other, results, placed) if p < BETTER_P else None
-        if value is not None and value.value > score.value:
-            found.append(
-                (
-                    value.value,
-                    f"{line}: {score.metric} is {value.value:.3f} instead of "
-                    f"{score.value:.3f} on the same samples (sign test, p = {p:.2g})",
-                )
-            )
-    return max(found)[1] if found else ""
-
-
-def _other_images(card: Card) -> Iterator[tuple[str, Card]]:
-    """Yield cards with another order of colours, range of pixels or resize mode of their only image, and the
-    line that differs."""
-    entries = card.fed_inputs()
-    if len(entries) != 1 or not isinstance(entries[0], ImageInput) or entries[0].channels != 3:
-        return
-    image = entries[0]
-    colour: Colour = "BGR" if image.colour == "RGB" else "RGB"
-    others = [(f'colour = "{colour}"', replace(image, colour=colour))]
-    for mean, std in STANDARD_PIXELS:
-        if not np.allclose([image.mean, image.std], [mean, std], rtol=0.03, atol=2):
-            others.append((f"mean = {list(mean)}, std = {list(std)}", replace(image, mean=mean, std=std)))
-    plain = replace(image, place="top-left", pad=0, rounding="down", crop=1.0)
-    others += [
-        (f'resize = "{mode}"', replace(plain, resize=mode)) for mode in RESIZE_MODES if image.resize != mode
-    ]
-    for line, other in others:
-        yield f"inputs.{image.name}: {line}", replace(card, inputs={**card.inputs, image.name: other})
 
 
 def _refuse(
@@ -371,7 +307,7 @@ def _score_with(
         other = parse_card(table, job.inputs, job.outputs)
         if any(line.path[0] == "inputs" for line in lines):
             outputs = [reference.run(read_sample(path, job.inputs, other)) for path in paths]
-            labels = find_labels(paths, other) or []
+            labels = place_labels(labels, other)
         score = score_on_labels(other, outputs, labels)
     except EdgeKitError:  # a line that needs another one, e.g. place = "center" without a letterbox
         return None

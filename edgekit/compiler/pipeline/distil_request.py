@@ -63,7 +63,31 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class DistilRequest(TrainingRequest):
-    """Arguments of ``edgekit.distil``."""
+    """Train a smaller model to give the outputs of a larger one.
+
+    Args:
+        teacher: Model as :func:`edgekit.build` takes it.
+        epochs: Number of passes over the samples.
+        minutes: Time limit of the training.
+        batch: Batch size.
+        learning_rate: Maximum learning rate.
+        seed: Random seed.
+        threads: Number of threads.
+        checkpoint: File that the training is saved to at each of its 20 checks, and at Ctrl-C;
+            ``distil`` deletes it at the end.
+        resume: Continue from OUTPUT.checkpoint, which an interrupted training leaves.
+        progress: Callback for progress, called as each stage begins, goes on and ends; False for
+            none.
+        student: Smaller model with the same inputs and outputs, e.g. from edgekit model shrink.
+        samples: Folder or glob of .npz or .npy files or, with a card, images and videos; no labels
+            are needed; with --train-draft: a text file.
+        card: Card (card.toml) that describes the model's pre- and post-processing.
+        augment: Image augmentation: none, or some of flip,crop,brightness.
+        features: Also match intermediate features of both models.
+        shapes: Static shape of an input by its name, or of the only image input; several, or a
+            range of one size (1x1..512), go into one bundle.
+        trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
+    """
 
     teacher: "str | Path | Source" = field(metadata=option(
         "Model as :func:`edgekit.build` takes it.", python_only=True,

@@ -13,6 +13,7 @@ from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.causes import causes_of_int8
+from edgekit.compiler.pipeline.forecast import TEST, part
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
@@ -37,7 +38,11 @@ def try_int8(
     before: Sequence[VariantBuild],
 ) -> VariantBuild:
     """Try a candidate as a variant, on the held-out samples. Its precision is numbered after those before."""
-    notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {config}")
+    search = f"{parent.profile.name} {job.options.precision}"
+    notify(
+        f"{parent.profile.name}: testing on {data.counts['prove']} held-out samples",
+        part=part(search, TEST, len(before)),
+    )
 
     def compile_variant(variant: VariantBuild) -> Compiled:
         with breadcrumbs.at_risk(f"compiled {config}"):

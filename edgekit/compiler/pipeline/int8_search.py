@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, REGIONS, part
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
@@ -74,16 +75,20 @@ def search_int8(
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
-    best = best_so_far((), None, bool)
+    best, running, label = "", "", profile.name
+    group = f"{profile.name} {options.precision}"
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        notify(f"{profile.name}: {detail}", done, total, unit, limit.left_s(), best)
+        notify(f"{label}: {detail}", done, total, unit, limit.left_s(), best, running)
 
     def measure(config: CandidateConfig) -> Measurement:
-        nonlocal best
-        candidates.report = lambda detail, *counts: report(f"{config}: {detail}", *counts)
+        nonlocal best, running, label
+        candidates.report = report
         if not candidates.is_known(config):
-            report(str(config))
+            kind = NEAREST if config.recipe.rounding == "nearest" else OPTIMIZED
+            running = part(group, kind, len(measured_so_far))
+            label = f"{profile.name}, candidate {len(measured_so_far) + 1}"
+            report("quantizing")
         measured_so_far.append(candidates.measure(config))
         best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
         return measured_so_far[-1]
@@ -94,7 +99,9 @@ def search_int8(
     def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
         if rules.integers or not limit.allows():
             return ()
-        candidates.report = report
+        nonlocal running, label
+        candidates.report, running, label = report, part(group, REGIONS), profile.name
+        report("noise of each part")
         regions, snr_db = candidates.find_float_regions(config, min_gain)
         block_snr_db.update(snr_db)
         return regions

@@ -18,7 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShrinkRequest:
-    """Arguments of ``edgekit.shrink``."""
+    """Remove the channels of a model that cost least, without training.
+
+    Args:
+        model: Model as ``build`` takes it; float.
+        flops: Reduction of the number of multiplications.
+        size: Reduction of the size of the weights.
+        latency: Reduction of the latency, measured here on TARGET's engine.
+        samples: Folder or glob of .npz or .npy files or, with a card, images and videos. 64 to 128
+            inputs like those that the model will see are enough.
+        card: Card (card.toml) that describes the model's pre- and post-processing.
+        targets: Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them.
+        shapes: Static shape of an input by its name, or of the only image input; several, or a
+            range of one size (1x1..512), go into one bundle.
+        trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
+        trusted: Open the model in this process instead of a confined child process.
+        progress: Callback for progress, called as each stage begins, goes on and ends; False for
+            none.
+    """
 
     model: "str | Path | Source" = field(
         metadata=option(

@@ -20,6 +20,7 @@ from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.faults import Faults
+from edgekit.compiler.pipeline.forecast import NEAREST, part
 from edgekit.compiler.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.pipeline.select_variants import no_gain_reason
@@ -27,6 +28,7 @@ from edgekit.compiler.pipeline.try_variant import Compiled, try_variant
 from edgekit.compiler.pipeline.variant_build import VariantBuild, by_profile, parent_of, runs_here
 from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.errors import EdgeKitError, UsageError
+from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of, requested
 from edgekit.target.quant_rules import WeightForm
@@ -52,7 +54,7 @@ def find_weight_forms(
 
 
 def add_weight_only(
-    job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData, notify: Callable[[str], None]
+    job: BuildJob, variants: Sequence[VariantBuild], data: QuantizationData, notify: Notify
 ) -> list[VariantBuild]:
     """Return the variants, with the weight-only ones of each profile after its other ones."""
     groups, options = by_profile(variants), job.options
@@ -62,7 +64,7 @@ def add_weight_only(
             continue
         tried = []
         for form in forms:
-            notify(f"{name}-{form.name}")
+            notify(f"{name}-{form.name}", part=part("weights", NEAREST, name + form.name))
             tried.append(_try_form(form, parent, data, options, job.faults))
         added = list({(v.name, v.digest): v for v in tried if _has_result(v, options)}.values())
         if not added and options.precision != AUTO:

@@ -78,8 +78,8 @@ def parse_findings(rows: Json) -> list[Finding]:
 
 def stage_line(kind: str, stage: Stage) -> bytes:
     """Return a progress event as a line: of a ``stage``, or of a ``step`` within one."""
-    name, detail, *figures, best = stage
-    return as_line({kind: [name, detail[:DETAIL_LIMIT_CHARS], *figures, best[:DETAIL_LIMIT_CHARS]]})
+    fields = [value[:DETAIL_LIMIT_CHARS] if isinstance(value, str) else value for value in stage]
+    return as_line({kind: fields})
 
 
 def parse_stage(message: Json) -> Stage:

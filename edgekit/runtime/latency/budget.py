@@ -189,7 +189,7 @@ class Budget(Closing):
         with self._lock:
             if state is self._state:
                 self._window.append((now_s, sum(seconds.values()), seconds))
-                self._check_drift(seconds)
+                self._check_drift(seconds, now_s)
                 if now_s - self._checked_s >= CHECK_S:
                     self._checked_s = now_s
                     self._check(now_s)
@@ -204,7 +204,7 @@ class Budget(Closing):
             if self._on_alert is not None:
                 self._on_alert(alert)
 
-    def _check_drift(self, seconds: Mapping[str, float]) -> None:
+    def _check_drift(self, seconds: Mapping[str, float], now_s: float) -> None:
         monitors = self._monitors.get(self.active)
         if monitors is None:
             stored = timings.recall(self._key(self.active), {"stages": dict}) or {}
@@ -219,7 +219,7 @@ class Budget(Closing):
                     monitor.baseline, monitor.first = baseline_of(monitor.first), []
                     self._remember(monitors)
                 continue
-            drift, change = step(monitor.drift, monitor.baseline, stage_s)
+            drift, change = step(monitor.drift, monitor.baseline, stage_s, now_s)
             if change is None:
                 monitor.drift = drift
                 continue

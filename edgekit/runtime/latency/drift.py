@@ -1,4 +1,4 @@
-"""Detect that a stage has become slower. Pure decisions, one measurement at a time, without a clock.
+"""Detect that a stage has become slower. Pure decisions, one measurement at a time; the caller has the clock.
 
 CUSUM (Page 1954): a cumulative sum of the log likelihood ratio between "5 % slower" and "13 % slower". Up to
 5 % the sum keeps returning to 0; at 15 % it reaches the limit. Times are compared as logarithms, because
@@ -6,7 +6,7 @@ slowdowns multiply, and each is clipped at the baseline's reach, so one outlier 
 
     baseline = baseline_of(times)
     drift = Drift()
-    drift, change = step(drift, baseline, seconds)
+    drift, change = step(drift, baseline, seconds, time.monotonic())
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from edgekit.tensor_spec import Json
 TOLERATED, DRIFTED = math.log(1.05), math.log(1.13)
 LIMIT = math.log(1e6)
 """Of the sum: about one false alarm in a million excursions at 5 % (Wald's bound)."""
-SUSTAINED = 50
-"""Consecutive measurements that an excursion must last before it is reported."""
+SUSTAINED, SUSTAINED_S = 50, 2.0
+"""Consecutive measurements, and seconds, that an excursion must last before it is reported, and seconds that
+its end must last: 50 runs of half a millisecond are over before another process has finished its turn."""
 LEAST_SPREAD, LEAST_REACH = 0.1, 0.3
 """A baseline may have been recorded on an idle device: its spread is taken as at least 10 %. Values beyond 30
 %, or four spreads, are clipped."""
@@ -76,16 +77,20 @@ class DriftState:
     Attributes:
         score: The sum, from 0 to ``LIMIT``.
         lasted: Measurements since it left 0.
+        since_s: When it left 0, or was last at ``LIMIT`` if it has drifted.
         excess: Sum of the logarithms over the centre since then.
     """
 
     score: float = 0.0
     lasted: int = 0
+    since_s: float = 0.0
     excess: float = 0.0
     drifted: bool = False
 
 
-def step(drift: DriftState, baseline: Baseline, seconds: float) -> tuple[DriftState, float | None]:
+def step(
+    drift: DriftState, baseline: Baseline, seconds: float, now_s: float
+) -> tuple[DriftState, float | None]:
     """Add one measurement.
 
     Returns:
@@ -96,8 +101,17 @@ def step(drift: DriftState, baseline: Baseline, seconds: float) -> tuple[DriftSt
     deviation = min(max(math.log(max(seconds, FLOOR_S)) - baseline.centre, -reach), reach)
     score = drift.score + (DRIFTED - TOLERATED) / baseline.spread**2 * (deviation - (TOLERATED + DRIFTED) / 2)
     if score <= 0:
+        if drift.drifted and now_s - drift.since_s < SUSTAINED_S:
+            return DriftState(since_s=drift.since_s, drifted=True), None
         return DriftState(), 0.0 if drift.drifted else None
-    lasted, excess = drift.lasted + 1, drift.excess + deviation
-    reports = not drift.drifted and score >= LIMIT and lasted >= SUSTAINED
-    now = DriftState(min(score, LIMIT), lasted, excess, drift.drifted or reports)
+    began = drift.score == 0
+    lasted, excess = (1, deviation) if began else (drift.lasted + 1, drift.excess + deviation)
+    if drift.drifted:
+        since_s = now_s if score >= LIMIT else drift.since_s
+    else:
+        since_s = now_s if began else drift.since_s
+    is_long = lasted >= SUSTAINED and now_s - since_s >= SUSTAINED_S
+    reports = not drift.drifted and score >= LIMIT and is_long
+    since_s = now_s if reports else since_s
+    now = DriftState(min(score, LIMIT), lasted, since_s, excess, drift.drifted or reports)
     return now, math.expm1(excess / lasted) if reports else None

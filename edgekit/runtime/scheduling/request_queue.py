@@ -95,7 +95,7 @@ class Requests(Closing):
         self._shapes = runs.bundle.shapes
         self._reset()
         self._numbers = count()
-        self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
+        self._counts = dict.fromkeys(("answered", "together", "runs", "overdue", "refused", "cancelled"), 0)
         self._closed = False
         tell_of_fork(self)
 
@@ -221,9 +221,9 @@ class Requests(Closing):
     def counts(self) -> dict[str, int]:
         """Return the counts of requests so far.
 
-        Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``overdue``: not run
-        because their deadline had passed; ``refused``: the queue was full; ``cancelled``; and ``waiting``:
-        queued now.
+        Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``runs``: calls of
+        the engine; ``overdue``: not run because their deadline had passed; ``refused``: the queue was full;
+        ``cancelled``; and ``waiting``: queued now.
         """
         with self._lock:
             return {**self._counts, "waiting": len(self._queue)}
@@ -354,6 +354,7 @@ class Requests(Closing):
     def _begin_run(self) -> float:
         with self._lock:
             self._running_s = run_start_s = time.monotonic()
+            self._counts["runs"] += 1
         return run_start_s
 
     def _has_run(self, run_start_s: float, kind: RunTime | None) -> None:

@@ -90,7 +90,7 @@ class Stream(Closing):
             Read by one thread at a time.
         decode: Turns an item into a frame, in a worker. Work in the ``items`` iterator itself is not
             parallel.
-        order: Colour order of the frames, ``rgb`` or ``bgr``.
+        order: Colour order of the frames, as of ``Session.predict``.
         newest: Skip frames that arrived while others were processed; else every frame is processed.
         workers: Number of workers. None means chosen by measuring. 1 means three threads, one a stage, and
             the session's runner.

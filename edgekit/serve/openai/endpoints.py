@@ -78,7 +78,7 @@ class OpenAiPath:
         since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
         if boundary:
             is_translation = path == TRANSLATIONS
-            await self._transcribe(content, boundary, is_translation, since_s, lease, receive, send)
+            await self._transcribe(content, headers, boundary, is_translation, since_s, lease, receive, send)
             return
         with self._service.admitted():
             lease.hold(len(content) + parsed_bytes(content))
@@ -88,7 +88,7 @@ class OpenAiPath:
             else:
                 body = parsed_body(content)
             del content
-            async with self._used(text_of(body, "model")) as model:
+            async with self._used(text_of(body, "model"), headers) as model:
                 if path == EMBEDDINGS:
                     await self._embed(model, body, lease, receive, send)
                 else:
@@ -127,9 +127,12 @@ class OpenAiPath:
         return {"id": name, "object": "model", "created": self._since, "owned_by": "edgekit"}
 
     @asynccontextmanager
-    async def _used(self, name: str) -> AsyncIterator[ServedModel | ServedText]:
+    async def _used(
+        self, name: str, headers: Mapping[bytes, bytes]
+    ) -> AsyncIterator[ServedModel | ServedText]:
         try:
             model_name, version, adapter = _named(name)
+            version = self._service.version_for(model_name, version, headers)
             key = await self._service.key(model_name, version)
         except RequestError as problem:
             if problem.status != 404:
@@ -170,6 +173,7 @@ class OpenAiPath:
     async def _transcribe(
         self,
         content: bytes,
+        headers: Mapping[bytes, bytes],
         boundary: bytes,
         is_translation: bool,
         since_s: float,
@@ -180,7 +184,7 @@ class OpenAiPath:
         with self._service.admitted():
             lease.hold(len(content) + FIELD_COPIES * PARTS * FIELD_BYTES)
             form = read_form(content, boundary)
-            async with self._used(next(iter(form.fields.get("model", ())), "")) as model:
+            async with self._used(next(iter(form.fields.get("model", ())), ""), headers) as model:
                 if not isinstance(model, ServedSpeech):
                     raise ApiError(
                         f"{model.name} is not a speech model; its card must have the task transcribe", "model"

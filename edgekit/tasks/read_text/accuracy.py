@@ -12,8 +12,9 @@ from edgekit.processing.predictions.read_text import TextLine
 
 
 def measure(truth: str, prediction: TextLine, card: Card) -> Edits:
-    """Count the edits between characters."""
-    return count_edits(truth, prediction.text, list(truth), list(prediction.text))
+    """Count the edits between characters, without blanks at the ends, as jiwer does."""
+    truth, text = truth.strip(), prediction.text.strip()
+    return count_edits(truth, text, list(truth), list(text))
 
 
 def score(measures: Sequence[Edits], card: Card) -> Scores:

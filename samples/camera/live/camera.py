@@ -14,7 +14,7 @@ from edgekit.runtime import Bundle, HttpSink, Metrics
 from edgekit.runtime.predictor import SessionProtocol
 from live.alerts import Alerts
 from live.device import Device
-from live.pictures import BLURRED, Encoder, Shown, blurred, encoded
+from live.pictures import BLURRED, Encoder, Shown, blurred, encoded, marked
 from live.receiver import Receiver
 from live.sources import Source
 from live.speech import Speech
@@ -96,7 +96,7 @@ class Camera:
     def _fired(self, zone: Zone, box: Box, shown: Shown) -> None:
         hide = self._hidden()
         frame = blurred(shown.frame, shown.boxes, hide) if hide else shown.frame
-        self.alerts.add(zone.name, box.label, zone.seconds, encoded(frame))
+        self.alerts.add(zone.name, box.label, zone.seconds, encoded(marked(frame, box)))
 
     # --- switches ------------------------------------------------------------------------------------------
 

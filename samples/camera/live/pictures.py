@@ -23,6 +23,9 @@ BLURRED = ("face", "person")
 MARGIN, TILES = 0.15, 8
 """A blurred box is larger by this share on each side; it keeps so many tiles along its longer side."""
 
+MARK = (40, 40, 210)
+"""Colour of the box in an alert's picture, BGR."""
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -63,6 +66,22 @@ def blurred(frame: Any, boxes: Iterable[Box], labels: Iterable[str]) -> Any:
         tiles = cv2.resize(part, small, interpolation=cv2.INTER_AREA)
         size = (part.shape[1], part.shape[0])
         copy[top:bottom, left:right] = cv2.resize(tiles, size, interpolation=cv2.INTER_NEAREST)
+    return copy
+
+
+def marked(frame: Any, box: Box) -> Any:
+    """A copy of a frame with a box in it, and its label above."""
+    copy = frame.copy()
+    unit = max(1, round(min(frame.shape[:2]) / 300))
+    x1, y1, x2, y2 = (round(value) for value in box.box)
+    cv2.rectangle(copy, (x1, y1), (x2, y2), MARK, 1 + unit, cv2.LINE_AA)
+    text, scale = f"{box.label} {box.score:.2f}", 0.45 * unit
+    (wide, high), base = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, unit)
+    left, top = max(0, x1), y1 - high - base - 2
+    top = top if top >= 0 else max(0, y1)  # no room above: inside the box
+    cv2.rectangle(copy, (left, top), (left + wide + 4, top + high + base + 2), MARK, -1)
+    place = (left + 2, top + high + 1)
+    cv2.putText(copy, text, place, cv2.FONT_HERSHEY_SIMPLEX, scale, (255, 255, 255), unit, cv2.LINE_AA)
     return copy
 
 

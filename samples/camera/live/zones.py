@@ -24,6 +24,7 @@ class Zone:
         label: What it watches for.
         seconds: How long that has to stay.
         since: Track -> when it came in; a track that fired stays in ``fired`` until it leaves.
+        count: Tracks in it that the last frame shows: not those that are only expected there.
     """
 
     id: int
@@ -33,11 +34,12 @@ class Zone:
     seconds: float
     since: dict[int, float] = field(default_factory=dict)
     fired: set[int] = field(default_factory=set)
+    count: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id, "name": self.name, "points": [list(point) for point in self.points],
-            "label": self.label, "seconds": self.seconds, "count": len(self.since),
+            "label": self.label, "seconds": self.seconds, "count": self.count,
             "firing": bool(self.fired),
         }  # fmt: skip
 
@@ -53,6 +55,7 @@ class Zone:
             and contains(self.points, *_place(box, width, height))
         }
         self.since = {track: self.since.get(track, now) for track in inside}
+        self.count = sum(box.seen for box in inside.values())
         self.fired &= set(inside)
         due = [
             track

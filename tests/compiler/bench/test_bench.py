@@ -35,12 +35,20 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
     times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
     times["cpu_ms"] = 35.0
-    used = {"rss_mb": 50.0, "energy_j": None, "no_energy": "why", "overhead_us": 21.0, "ratio": 1.002}
+    assert all(r["page_faults"] < 10 for r in results)
+    used = {
+        "page_faults": 7,
+        "rss_mb": 50.0,
+        "energy_j": None,
+        "no_energy": "why",
+        "overhead_us": 21.0,
+        "ratio": 1.002,
+    }
     told = render([{**r, **times, **used} for r in results])
     assert told.splitlines() == [
-        "  variant  load  first  p50    p95    p99    CPU    overhead",
-        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  +0.021 ms (1.002x)",
-        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  +0.021 ms (1.002x)",
+        "  variant  load  first  p50    p95    p99    CPU    faults  overhead",
+        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  7       +0.021 ms (1.002x)",
+        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  35 ms  7       +0.021 ms (1.002x)",
         "",
         "  ran       a-fp32  on A Runtime 1.0, 1 thread",
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",

@@ -8,8 +8,10 @@ import pytest
 from edgekit.compiler.evaluate.error_rate import error_rate
 from edgekit.compiler.evaluate.label_files.transcripts import read_transcripts
 from edgekit.errors import SampleError
+from edgekit.processing.predictions.read_text import TextLine
 from edgekit.processing.predictions.transcribe import Transcript
 from edgekit.processing.transcripts.words import words_of
+from edgekit.tasks.read_text import accuracy as read_text_accuracy
 from edgekit.tasks.transcribe import accuracy
 from tests.fixtures.cards import CLASSES
 
@@ -30,6 +32,15 @@ def test_the_rate_is_that_of_jiwer() -> None:
     jiwer = pytest.importorskip("jiwer")
     truth, texts = ([" ".join(words_of(text)) for text in column] for column in zip(*PAIRS, strict=True))
     assert scores.value(np.ones(3, np.int64)) == pytest.approx(jiwer.wer(truth, texts))
+
+
+def test_blanks_around_a_line_are_no_errors_as_in_jiwer() -> None:
+    truth, texts = ["open coffee", "exit 12"], [" open cofee ", "exit  12 "]
+    lines = [TextLine(text, 1.0, np.zeros(0), np.zeros(0)) for text in texts]
+    rows = [read_text_accuracy.measure(*pair, CLASSES) for pair in zip(truth, lines, strict=True)]
+    rate = read_text_accuracy.score(rows, CLASSES).value(np.ones(2, np.int64))
+    assert rate == pytest.approx(2 / 18)
+    assert rate == pytest.approx(pytest.importorskip("jiwer").cer(truth, texts))
 
 
 def test_no_words_have_no_rate() -> None:

@@ -106,13 +106,31 @@ def test_a_half_right_card_is_told_of_a_better_one(tmp_path: Path) -> None:
     (folder / "labels.csv").write_text("\n".join(rows))
     bundle = edgekit.build(model, targets=["ort"], card=card("BGR"), samples=folder)
     better = (
-        'inputs.image: colour = "RGB": top-1 is 1.000 instead of 0.500 on the same samples (sign test, '
-        "p = 5.7e-06)"
+        'inputs.image: colour = "RGB": top-1 is 1.000 instead of 0.500 on the same samples (sign test '
+        "on 40, p = 5.7e-06)"
     )
     assert bundle.manifest["samples"]["labels"]["better"] == better
     assert f"another card is better: {better}" in bundle.report
     bundle = edgekit.build(model, targets=["ort"], card=card(), samples=folder)
     assert "better" not in bundle.manifest["samples"]["labels"]
+
+
+def test_a_better_card_is_looked_for_on_128_labels(tmp_path: Path) -> None:
+    """The first photographs are all of one class, and their folder is then no folder of classes."""
+    pil = pytest.importorskip("PIL.Image")
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), tmp_path / "photographs"
+    for number in range(128):
+        name = "red" if number >= 112 else "green"
+        pixels = np.random.default_rng(number).integers(0, 99, (8, 8, 3), dtype=np.uint8)
+        pixels[..., ("red", "green").index(name)] += 150
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        pil.fromarray(pixels).save(folder / name / f"{number:03}.png")
+    wrong = card("BGR", labels=["red", "green", "blue"])
+    bundle = edgekit.build(model, targets=["ort"], card=wrong, samples=folder / "**")
+    assert bundle.manifest["samples"]["labels"]["better"] == (
+        'inputs.image: colour = "RGB": top-1 is 1.000 instead of 0.875 on the same samples (sign test on '
+        "128, p = 9.2e-05)"
+    )
 
 
 def test_eight_samples_do_not_stop_a_card_that_is_half_right(tmp_path: Path) -> None:

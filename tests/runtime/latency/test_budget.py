@@ -181,7 +181,10 @@ def test_the_baseline_is_remembered_on_this_device(bundle: Bundle, session: Sess
     clock, alerts = Clock(), list[Alert]()
     with Budget(session, CONTRACT, clock=clock) as budget:
         live(budget, clock, BASELINE_SAMPLES, 0.010)
-    with Session(bundle, threads=1) as again, Budget(again, CONTRACT, on_alert=alerts.append) as budget:
+    with (
+        Session(bundle, threads=1) as again,
+        Budget(again, CONTRACT, on_alert=alerts.append, clock=clock) as budget,
+    ):
         live(budget, clock, 300, 0.0115)
     assert [alert.stage for alert in alerts] == ["infer"]
 

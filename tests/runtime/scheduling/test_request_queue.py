@@ -103,6 +103,7 @@ def test_who_is_too_late_is_not_run(session: Session, gate: Gate) -> None:
         assert requests.counts() == {
             "answered": 1,
             "together": 0,
+            "runs": 1,
             "overdue": 1,
             "refused": 0,
             "cancelled": 0,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.serve.app import model_lines
+from edgekit.cli.serve_verb import model_lines
 from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.encoder import encoder, encoder_card
 from tests.fixtures.servers import Running, running

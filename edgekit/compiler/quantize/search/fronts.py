@@ -120,7 +120,7 @@ def best_so_far(
     parent_ms: float | None,
     is_good_enough: Callable[[Measurement], bool],
 ) -> str:
-    """Return the number of candidates and the fastest that is accurate enough, or else the most accurate.
+    """Describe the fastest candidate that is accurate enough, or else the most accurate; "" if none ran.
 
     Args:
         parent_ms: Latency of the float parent in ms, or None if candidates are not timed.
@@ -128,13 +128,12 @@ def best_so_far(
     ran = [m for m in measurements if m.fidelity is not None]
     usable = [m for m in ran if is_good_enough(m)]
     best = min(usable, key=lambda m: (m.time, -m.rank), default=max(ran, key=lambda m: m.rank, default=None))
-    count = f"{len(measurements)} candidate{'s' if len(measurements) != 1 else ''} tried"
     if best is None or best.fidelity is None:
-        return count
+        return ""
     score = best.fidelity.score
     accuracy = f"SNR {score}" if score.unit else str(score)
     latency = f"{best.ratio * parent_ms:.3g} ms, " if best.ratio is not None and parent_ms else ""
-    return f"{count}, {'best' if usable else 'most accurate'} {latency}{accuracy}"
+    return f"{'best' if usable else 'most accurate'} {latency}{accuracy}"
 
 
 def best_with_baseline(
