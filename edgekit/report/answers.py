@@ -150,7 +150,13 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     """
     kind = source_of(bundle)
     card = card_of(bundle) if bundle.card is not None and kind.noun != "prompt" else None
-    paths = spread(kind.paths(source), COMPARED)
+    try:
+        paths = spread(kind.paths(source), COMPARED)
+    except SampleError as problem:
+        if kind.noun != "sample":
+            raise
+        why = "has no card with a task, so its samples are arrays"
+        raise SampleError(f"{problem}: {bundle.name} {why}") from None
     reads = [partial(kind.read, bundle, path) for path in paths]
     reference = _reference(bundle, quantized=kind.noun == "prompt")
     task = card.task.kind if card is not None and card.task is not None else ""

@@ -64,7 +64,7 @@ def parts_of(evidence: Evidence) -> Iterator[tuple[str, str, Part]]:
 
 
 def _runs(evidence: Evidence) -> Runs | None:
-    return evidence.answers and evidence.answers.runs
+    return None if evidence.answers is None else evidence.answers.runs
 
 
 def confusion(evidence: Evidence) -> Part | None:
@@ -131,8 +131,10 @@ def speech(evidence: Evidence) -> Part | None:
             (variant.name, milliseconds(ms) if timed and ms else "not timed",
              _factor(ms, window_s) if timed and ms else "-", words, here, changed)
         )  # fmt: skip
-    columns = ("variant", "a run at build", "real-time factor at build", "words changed at build")
-    columns += ("real-time factor here", "words changed here")
+    columns = (
+        "variant", "a run at build", "real-time factor at build", "words changed at build",
+        "real-time factor here", "words changed here",
+    )  # fmt: skip
     used = 6 if runs is not None else 4
     machines = ", ".join(dict.fromkeys(machine(v) for v in variants if p50_ms(v) is not None)) or "nothing"
     caption = (

@@ -82,7 +82,7 @@ class _App:
     async def model(self, request: Request) -> Response:
         model = self._find(request)
         about = self._service.about_model(model)
-        parameters = {**about["parameters"], "accepts": try_page.accepts(model)}  # type: ignore[dict-item]
+        parameters = {**about["parameters"], "accepts": try_page.accepts(model)}
         return JSONResponse({**about, "parameters": parameters})
 
     async def model_ready(self, request: Request) -> Response:

@@ -60,7 +60,7 @@ def test_samples_without_a_card_are_refused_and_nothing_is_written(
     page = tmp_path / "report.html"
     result = call("report", bundle, "-o", page, "--samples", tmp_path)
     assert result.exit_code == 2
-    assert "has no card" in result.stderr
+    assert "has no card with a task, so its samples are arrays" in result.stderr
     assert result.stderr.endswith("nothing was written\n")
     assert not page.exists()
 

@@ -121,7 +121,7 @@ def test_residuals_of_a_model_without_a_task(bundle: Bundle, tmp_path: Path) -> 
     name, shape = plain.inputs[0].name, plain.inputs[0].shape
     for number in range(3):
         array = np.random.default_rng(number).normal(size=shape).astype(np.float32)
-        np.savez(tmp_path / f"{number}.npz", **{name: array})
+        np.savez(tmp_path / f"{number}.npz", allow_pickle=False, **{name: array})
     answers = answers_of(plain, str(tmp_path))
     assert answers.samples == ()
     part = residuals(Evidence(plain, answers))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.source_names import CALLED_BY, read_source_names
@@ -63,8 +64,9 @@ def _columns(
     bundle: Bundle, variants: Mapping[str, Variant], explained: Explanation | AcceleratedExplanation
 ) -> dict[str, Values]:
     if "placement" in explained:
-        places = [(row, row["node"], row["provider"].removesuffix(SUFFIX)) for row in explained["placement"]]
-        return {"loss": _losses(explained["values"]), "place": _by_source(places)}
+        copy = cast("AcceleratedExplanation", explained)
+        places = [(row, row["node"], row["provider"].removesuffix(SUFFIX)) for row in copy["placement"]]
+        return {"loss": _losses(copy["values"]), "place": _by_source(places)}
     variant = variants[explained["variant"]]
     times: dict[str, float | str] = {}
     for node in explained["nodes"]:

@@ -14,7 +14,7 @@ from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_so_far
-from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
@@ -60,7 +60,6 @@ def search_int8(
         seconds: The user's time limit; None for none.
     """
     profile, rules = candidates.target.profile, candidates.rules
-    far = data.search_context.far
     key = measurement_cache.key(
         "search",
         data.search_context.digest,
@@ -68,11 +67,10 @@ def search_int8(
         profile.as_json(),
         candidates.version,
         default_threads(),
-        [options.precision, options.goal.as_json(), candidates.timed, *sorted(far)],
+        [options.precision, options.goal.as_json(), candidates.timed],
     )
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
-        far |= _far(cached.measured, options)
         return cached
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
@@ -116,7 +114,7 @@ def search_int8(
 
     if candidates.timed and options.precision != AUTO:
         measured = search_fastest(
-            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time, far
+            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time
         )
     elif candidates.timed:
         measured = search_front(candidates.placements, measure, find_float_regions, has_time)
@@ -124,16 +122,9 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
-    far |= _far(measured, options)
     if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
     return SearchResult(measured, block_snr_db, limit.left_out)
-
-
-def _far(measured: Sequence[Measurement], options: BuildOptions) -> set[str]:
-    """Return the placements that no better recipe brings to the accuracy goal."""
-    whole = [m for m in measured if m.config.recipe == QUICK and not m.config.floats]
-    return {m.config.placement for m in whole if m.fidelity and not options.goal.is_near(m.fidelity)}
 
 
 class _TimeLimit:

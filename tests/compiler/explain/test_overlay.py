@@ -40,7 +40,8 @@ def test_a_file_for_each_column_colours_the_source_model_s_nodes(tmp_path: Path)
 def test_float_layers_lost_values_and_places_are_told_apart(tmp_path: Path) -> None:
     bundle = edgekit.build(planted.sound(tmp_path), targets=["ort"], trusted=True)
     (variant,) = bundle.variants
-    variant.evidence["quantization"] = {"float": {"names": ["conv1"]}}
+    evidence: Any = variant.evidence
+    evidence["quantization"] = {"float": {"names": ["conv1"]}}
     named: dict[str, Any] = {"source": "conv0", "source_op": "Conv", "scope": "", "merged": ["relu0"]}
     value = {
         **named,
