@@ -18,6 +18,7 @@ import pytest
 from edgekit_tensorrt.device import presence
 from hypothesis import HealthCheck, settings
 
+from edgekit.runtime import local_timings
 from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
@@ -32,6 +33,9 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # Tests put faults into the build, which has to run in their own process; those in tests/compiler/sandbox do
 # not.
 os.environ.setdefault("EDGEKIT_TRUSTED", "1")
+
+# No test's session measures its variants in a child process; those that are about it set the delay.
+local_timings.DELAY_S = 1e6
 
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.
 settings.register_profile(

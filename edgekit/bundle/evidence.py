@@ -98,7 +98,7 @@ class Timing(TypedDict, total=False):
     min_ms: float
     """Fastest run, in ms."""
     load_ms: float
-    """Opening it, in ms."""
+    """CPU time of opening it, in ms."""
     runs: int
     threads: int
     cpu: str

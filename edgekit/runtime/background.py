@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineNotReady, reason_of
 from edgekit.runtime import local_timings
+from edgekit.runtime.fallback.load_order import PREPARED
 from edgekit.runtime.session_state import log
 from edgekit.system.interrupts import Background, in_engine, pass_on
 from edgekit.target import registry
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from edgekit.runtime.session_state import SessionOptions
     from edgekit.target.contract import Runner
 
-OPTION = "prepared_on_device"
 FAR_SLOWER = 3.0
 """Ratio of times beyond which the noise of a background thread can't matter."""
 
@@ -47,7 +47,9 @@ def variants_to_prepare(
     """
     chosen = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
     chosen = [v for v in chosen if v.shrunk is None or v.name == options.variant]
-    latest = {v.target: v for v in chosen if v.usable and v.options.get(OPTION) and v.target not in excluded}
+    latest = {
+        v.target: v for v in chosen if v.usable and v.options.get(PREPARED) and v.target not in excluded
+    }
     return [variant for name, variant in latest.items() if prepares_on_device(name)]
 
 
@@ -59,10 +61,18 @@ class Preparations:
         self._finished: dict[str, str] = {}
 
     def begin(
-        self, name: str, open_runner: Callable[[], Runner], feeds: Mapping[str, Array] | None = None
+        self,
+        name: str,
+        open_runner: Callable[[], Runner],
+        feeds: Mapping[str, Array] | None = None,
+        known_faster: bool = False,
     ) -> None:
-        """Start a preparation. With ``feeds`` the runner is timed on them there, once it is open."""
-        self.waiting[name] = Preparation(open_runner, feeds)
+        """Start a preparation. With ``feeds`` the runner is timed on them there, once it is open.
+
+        Args:
+            known_faster: It was measured already, so it need not be faster than the active one now.
+        """
+        self.waiting[name] = Preparation(open_runner, feeds, known_faster)
 
     def states(self) -> dict[str, str]:
         """Return the state of each variant, e.g. ``building``, including finished ones."""
@@ -86,7 +96,7 @@ class Preparations:
                 continue
             del self.waiting[name]
             runner, reason = pending.take(), pending.reason
-            if runner is not None and active is not None:
+            if runner is not None and active is not None and not pending.known_faster:
                 reason = _why_slower(runner, active, feeds, pending.run_ms)
             if runner is not None and reason:
                 close_quietly(runner)
@@ -137,8 +147,14 @@ class Preparation:
         run_ms: Fastest of some runs on ``feeds``; 0 if it was not timed.
     """
 
-    def __init__(self, open_runner: Callable[[], Runner], feeds: Mapping[str, Array] | None = None) -> None:
+    def __init__(
+        self,
+        open_runner: Callable[[], Runner],
+        feeds: Mapping[str, Array] | None = None,
+        known_faster: bool = False,
+    ) -> None:
         self.runner: Runner | None = None
+        self.known_faster = known_faster
         self.run_ms = 0.0
         self._feeds = feeds
         self.reason = ""

@@ -62,7 +62,7 @@ class Chain(Generic[R]):
         self.fallbacks: tuple[Fallback, ...] = ()
         self.history: tuple[Fallback, ...] = ()
         self._bundle, self._options, self._states = bundle, options, states
-        self.local_times = local_timings.recalled(bundle, options.threads)
+        self.local_times = local_timings.recalled(bundle)
         self.load_order = rank_variants(bundle, options, self.local_times)
         self._health = VariantHealth()
         self._changing = False
@@ -111,8 +111,8 @@ class Chain(Generic[R]):
                 return
 
     def _load(self, candidate: RankedVariant) -> bool:
-        """Load a candidate. False: the order was changed, because its engine only emulates the device, or its
-        recorded time is of another engine version."""
+        """Load a candidate. False: the order was changed, because its engine only emulates the device, or the
+        times measured here are of another version of it."""
         variant = candidate.variant
         self.runner = self._take_standby(variant)
         if self.runner is None:
@@ -123,7 +123,7 @@ class Chain(Generic[R]):
             self._admit(variant)
             version = engine.engine_version()
             if self.local_times.get(variant.name, (0.0, version))[1] != version:
-                del self.local_times[variant.name]
+                self.local_times = {}
                 self.load_order = rank_variants(self._bundle, self._options, self.local_times)
                 return False
             self.runner = self._open(variant)

@@ -12,7 +12,6 @@ import numpy as np
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError, no_attribute
 from edgekit.processing.generation import refuse_generation
-from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.session_chain import SessionChain
 from edgekit.runtime.session_state import Active, SessionOptions, States
@@ -80,6 +79,8 @@ class Session(Closing, Generic[Answer]):
         device: ``cpu``, ``gpu``, ``npu``, ``auto`` for the fastest, or an interface, e.g. ``cuda``. It is
             verified in the background; until then, and if it fails, the CPU answers. ``strict`` waits for it.
         allow_split: Let a strict session run nodes that the accelerator lacks on the CPU.
+        measure: Measure the bundle's variants on this machine once, in a child process of low priority; later
+            sessions start with the fastest. No child is started for ``engine``, ``variant`` or ``strict``.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
     Attributes:
@@ -106,6 +107,7 @@ class Session(Closing, Generic[Answer]):
         warm: bool = False,
         device: str = "cpu",
         allow_split: bool = False,
+        measure: bool = True,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         self.threads: int = default_threads() if threads is None else allowed_threads(threads)
@@ -129,7 +131,9 @@ class Session(Closing, Generic[Answer]):
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most have none
 
                 deadline = Deadline(deadline_ms, self.shapes)
-            options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device, allow_split)
+            options = SessionOptions(
+                engine, variant, strict, self.threads, probe, warm, device, allow_split, measure
+            )
             self._chain = SessionChain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
             self._cascade: Cascade | None = None
@@ -299,6 +303,11 @@ class Session(Closing, Generic[Answer]):
         return self._chain.active
 
     @property
+    def reason(self) -> str:
+        """Return why the active variant runs, e.g. the times measured on this machine."""
+        return self._chain.reason
+
+    @property
     def fallbacks(self) -> tuple[Fallback, ...]:
         """Return the fallbacks that led to the active variant; empty if it is the best one."""
         return self._chain.fallbacks
@@ -340,11 +349,6 @@ class Session(Closing, Generic[Answer]):
     def skipped(self) -> Mapping[str, str]:
         """Variants that are never loaded, e.g. rejected ones: name -> reason."""
         return self._chain.load_order.skipped
-
-    def remember_timing(self, p50_ms: float) -> bool:
-        """Record the time of a run here, for the ranking of variants. False if it cannot be written."""
-        variant = self._chain.candidate.variant
-        return local_timings.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None

@@ -15,9 +15,10 @@ from edgekit.errors import (
     blame_of,
     reason_of,
 )
-from edgekit.runtime import background
+from edgekit.runtime import background, local_timings
 from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback import policy
+from edgekit.runtime.fallback.load_order import likely, opens_sooner, rank_variants
 from edgekit.runtime.fallback.policy import PENDING, Cooldown, Failure, RankedVariant, best_candidate
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, error_of_inputs, non_finite_inputs
@@ -52,10 +53,17 @@ class SessionChain(Chain["Runner"]):
         self._retries = background.Preparations()
         self.deadline = deadline
         self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
+        self._measurement: local_timings.VariantTiming | None = None
         for name in self._copies():
             self._health.failed_loading(name, PENDING)
+        best: RankedVariant | None = None
+        if self._is_free and deadline is None and (sooner := opens_sooner(self.load_order, options)):
+            best = self.load_order.candidates[0]
+            _, self.load_order = policy.move_to_front(self.load_order, sooner.variant.name)
         self._load_next()
         self._prepare()
+        self._prepare_better(best)
+        self._measure()
         self._end_change()
         if deadline is not None:
             while (failed := deadline.wait_for_standby()) is not None:
@@ -156,6 +164,7 @@ class SessionChain(Chain["Runner"]):
         if self._changing:
             self._recover_from_interrupt()
         self._begin_change()
+        self._rank_by_measurement()
         self._switch_to_prepared()
         self._retry_cooled_down()
         if self.deadline is not None and (failed := self.deadline.poll_standby()) is not None:
@@ -184,11 +193,14 @@ class SessionChain(Chain["Runner"]):
     def forked(self) -> None:
         """Drop background work in a forked process."""
         self.preparations, self._retries = background.Preparations(), background.Preparations()
+        self._measurement = None
         self.changes_pending = True
 
     def close(self) -> None:
         self.preparations.cancel()
         self._retries.cancel()
+        if self._measurement is not None:
+            self._measurement.cancel()
         if self.deadline is not None:
             self.deadline.drop_standby()
         self.drop_runner()
@@ -268,6 +280,60 @@ class SessionChain(Chain["Runner"]):
         for name, variant in self._copies().items():  # one after the other: each would slow down the others
             if failed.get(name) is PENDING and not self.preparations.waiting:
                 self.preparations.begin(name, partial(self._loader.open, variant), self._known_feeds())
+
+    @property
+    def _is_free(self) -> bool:
+        """Return whether the variant is the session's choice, among those that run on the CPU."""
+        options = self._options
+        return not (options.engine or options.variant or options.strict or options.device != "cpu")
+
+    def _prepare_better(self, best: RankedVariant | None) -> None:
+        """Open the best variant in the background. It becomes active once it passes the golden vectors."""
+        if best is None or best.variant.name in (self._active_name(), *self.preparations.waiting):
+            return
+        if best.variant.name not in self._health.failures and self.deadline is None:
+            opening = partial(self._loader.open_checked, best.variant)
+            self.preparations.begin(best.variant.name, opening, known_faster=True)
+
+    def _measure(self) -> None:
+        """Measure the likely variants in the background, unless that has been done on this machine."""
+        names = [candidate.variant.name for candidate in likely(self.load_order)]
+        if not (self._is_free and self._options.measure and len(names) > 1) or self.local_times:
+            return
+        if not local_timings.why_unmeasured(self._bundle):
+            self._measurement = local_timings.VariantTiming(self._bundle, names, self._note_change)
+
+    def _note_change(self) -> None:
+        self.changes_pending = True
+
+    def _rank_by_measurement(self) -> None:
+        if self._measurement is None or not self._measurement.done:
+            return
+        self._measurement = None
+        self.local_times = local_timings.recalled(self._bundle)
+        if self.local_times:
+            self.load_order = rank_variants(self._bundle, self._options, self.local_times)
+            self._prepare_better(best_candidate(self.load_order, self._health.failures))
+            self._update_fallbacks()
+
+    @property
+    def reason(self) -> str:
+        """Return why the active variant runs."""
+        name, options = self.candidate.variant.name, self._options
+        if self.fallbacks:
+            return f"{self.fallbacks[-1].from_} does not run: {self.fallbacks[-1].reason}"
+        if name == options.variant or self.candidate.variant.target == options.engine:
+            return "it was requested"
+        if waiting := list(self.preparations.waiting):
+            return f"{', '.join(waiting)} is being prepared"
+        if name in self.local_times:
+            row = sorted((time_ms, other) for other, (time_ms, _) in self.local_times.items())
+            listed = ", ".join(f"{other} {time_ms:.3g}" for time_ms, other in row)
+            return f"the fastest here within 3 %, in ms of CPU time on one thread: {listed}"
+        if self._measurement is not None:
+            return "the fastest at the build; this machine is being measured"
+        unmeasured = local_timings.why_unmeasured(self._bundle) if options.measure else "measure is off"
+        return "the first of the bundle's order" + (f"; {unmeasured}" if unmeasured else "")
 
     def _copies(self) -> dict[str, Variant]:
         """Return the accelerated copies to prepare. A strict session that asks for one loads it at once."""
@@ -358,6 +424,8 @@ class SessionChain(Chain["Runner"]):
         standby = self.deadline is not None and self.deadline.standby_pending
         self._changing = False
         self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
+        if self._measurement is not None and self._measurement.done:  # after the line above: else it is lost
+            self.changes_pending = True
 
     def _standby_failed(self, name: str, reason: str) -> None:
         if name != self._active_name():

@@ -65,6 +65,7 @@ class SessionOptions(NamedTuple):
     warm: bool = False
     device: str = "cpu"
     allow_split: bool = False
+    measure: bool = True
 
 
 class Active(NamedTuple):

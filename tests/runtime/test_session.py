@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
-from edgekit.runtime import Active, Session
+from edgekit.runtime import Active, Session, local_timings
 from edgekit.system.cpu import default_threads
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
@@ -116,22 +116,21 @@ def test_a_rejected_variant_is_never_run(engines: Engines) -> None:
 
 
 def test_what_was_measured_here_goes_before_what_the_bundle_says(engines: Engines, path: Path) -> None:
-    with Session(path, engine="ort") as session:
-        assert session.remember_timing(70.0)
-    with Session(path) as session:  # this machine is ten times slower: tflite is expected at 90 ms
-        assert session.active.variant == "onnx"
-    with Session(path, engine="tflite") as session:
-        assert session.remember_timing(20.0)
-    with Session(path) as session:
-        assert session.active.variant == "lite"
-    with Session(path, threads=3 if default_threads() != 3 else 2) as session:
-        assert session.active.variant == "onnx"  # other threads, other timings
+    with Bundle.open(path) as bundle:
+        assert local_timings.keep(bundle, {"onnx": (70.0, "Ort Runtime 1.0")})
+        with Session(bundle) as session:  # this machine is ten times slower: tflite is expected at 90 ms
+            assert session.active.variant == "onnx"
+        local_timings.keep(bundle, {"onnx": (70.0, "Ort Runtime 1.0"), "lite": (20.0, "Tflite Runtime 1.0")})
+    for threads in (1, 3):
+        with Session(path, threads=threads) as session:
+            assert session.active.variant == "lite"
+            listed = "lite 20, onnx 70"
+            assert session.reason == f"the fastest here within 3 %, in ms of CPU time on one thread: {listed}"
 
 
-def test_a_timing_of_another_engine_version_is_dropped(engines: Engines, path: Path) -> None:
-    for engine, time_ms in (("ort", 70.0), ("tflite", 20.0)):
-        with Session(path, engine=engine) as session:
-            session.remember_timing(time_ms)
+def test_times_of_another_engine_version_are_dropped(engines: Engines, path: Path) -> None:
+    with Bundle.open(path) as bundle:
+        local_timings.keep(bundle, {"onnx": (70.0, "Ort Runtime 1.0"), "lite": (20.0, "Tflite Runtime 1.0")})
     engines["tflite"].version = "2.0"
     with Session(path) as session:
         assert session.active.variant == "onnx"

@@ -1,13 +1,13 @@
 """Latency of a bundle on this machine: cold start, latency through the Session, and the Session's overhead.
 
 The Session and its engine's bare runner are timed alternately in one process, so that a busy machine slows
-both. The result is stored in the cache, and a Session then prefers the variant that was fastest here.
+both. If nothing was asked for by name, all variants are first timed in turns, for sessions to start the
+fastest one here (``runtime/local_timings.py``).
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,8 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.errors import MissingDependency, NoVariantError, UsageError
-from edgekit.runtime import Session
+from edgekit.runtime import Session, local_timings
+from edgekit.runtime.time_variants import time_variants
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
 from edgekit.system.formats.plain_text import milliseconds, table
@@ -50,8 +51,9 @@ def bench(
     Returns:
         ``{variant, engine, device, nodes_by_provider, copies_between_processors, precision, threads, cpu,
         load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, fps, cpu_ms, page_faults, runs,
-        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``nodes_by_provider`` is empty
-        unless an engine reports it.
+        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``; of all engines also
+        ``session_ms``, the times that sessions here go by: ms of CPU on one thread, by variant.
+        ``nodes_by_provider`` is empty unless an engine reports it.
         ``first_ms`` is the first run after loading, ``cold_ms`` both together; ``cpu_ms`` is the processor
         time of all threads for a run and the pause after it; ``page_faults`` the median number of pages that
         a run makes the kernel map, after warm-up, or None; ``overhead_us`` and ``ratio`` compare the lower
@@ -93,7 +95,6 @@ def bench(
             used_s = time.process_time() - used_s
         after = read_energy()
         active, facts = session.active, session.runner.facts()
-        session.remember_timing(1000 * statistics.median(sessions))
     low = [float(np.quantile(times, 0.25)) for times in (sessions, runners)]
     joules = joules_between(before, after)
     p50, p95, p99 = (1000 * float(q) for q in np.quantile(sessions, [0.5, 0.95, 0.99]))
@@ -146,8 +147,12 @@ def bench_engines(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
 def _first_stage(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     if any(options.get(name) for name in ("engine", "variant", "accelerator")):
         return [bench(bundle, **options)]
-    results = []
-    for name in dict.fromkeys(candidate.target for candidate in kept_variants(bundle)):
+    candidates, results = kept_variants(bundle), []
+    times = time_variants(
+        bundle, [variant.name for variant in candidates], options.get("seconds", BENCH_SECONDS)
+    )
+    local_timings.keep(bundle, times)
+    for name in dict.fromkeys(candidate.target for candidate in candidates):
         try:
             registry.engine(name).engine_version()
         except MissingDependency:
@@ -159,6 +164,8 @@ def _first_stage(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
         )
         error.exit_code = MissingDependency.exit_code
         raise error
+    for row in results:
+        row["session_ms"] = {name: round(time_ms, 4) for name, (time_ms, _) in times.items()}
     return results
 
 
@@ -216,6 +223,9 @@ def render(results: list[dict[str, Any]]) -> str:
 
 def _used(results: list[dict[str, Any]]) -> list[str]:
     lines = []
+    if kept := sorted((ms, name) for name, ms in (results[0].get("session_ms") or {}).items()):
+        listed = ", ".join(f"{name} {time_ms:.3g}" for time_ms, name in kept)
+        lines.append(f"  kept      for sessions here, in ms of CPU time on one thread: {listed}")
     if results and results[-1]["rss_mb"] is not None:
         lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")
     for r in results:

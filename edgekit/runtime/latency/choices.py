@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.bundle.variant import Variant
 from edgekit.runtime import local_timings
+from edgekit.runtime.fallback.load_order import expected_ms
 from edgekit.runtime.fallback.policy import estimates
 from edgekit.runtime.latency.switching import PrecisionChoice
 from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.streaming.replica import variant_of
-from edgekit.system import cpu, timings
+from edgekit.system import cpu
 from edgekit.target.precisions import precision_of
 from edgekit.target.registry import ACCELERATOR
 
@@ -75,19 +75,16 @@ def _engine_variants(session: SessionProtocol) -> list[Variant]:
 def times_ms(
     session: SessionProtocol, measured: Mapping[str, float] = MappingProxyType({})
 ) -> Mapping[str, float]:
-    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known."""
-    built = {
-        v.name: timings.milliseconds_of(v.evidence.get("timing"))
-        for v in _engine_variants(session)
-        if v.usable
+    """Return the expected time of a run on the CPU in ms by variant, as far as relative times are known; as
+    the session expects them."""
+    recalled = local_timings.recalled(session.bundle)
+    names = {variant.name for variant in _engine_variants(session) if variant.usable}
+    known_ms = expected_ms(session.bundle, session.threads, recalled)
+    return {
+        name: time_ms
+        for name, time_ms in estimates(known_ms, {n: t for n, t in measured.items() if n in names}).items()
+        if name in names
     }
-    built_ms = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    local_ms = times_of_this_processor(session.bundle.manifest, session.threads)
-    recalled = local_timings.recalled(session.bundle, session.threads)
-    local_ms |= {name: time_ms for name, (time_ms, _) in recalled.items()}
-    names = {variant.name for variant in _engine_variants(session)}
-    local_ms |= {name: time_ms for name, time_ms in measured.items() if name in names}
-    return estimates(built_ms, local_ms)
 
 
 def accuracy(variant: Variant) -> str:

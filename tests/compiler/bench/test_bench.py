@@ -43,6 +43,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "no_energy": "why",
         "overhead_us": 21.0,
         "ratio": 1.002,
+        "session_ms": {"b-fp32": 25.0, "a-fp32": 24.0},
     }
     told = render([{**r, **times, **used} for r in results])
     assert told.splitlines() == [
@@ -52,6 +53,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "",
         "  ran       a-fp32  on A Runtime 1.0, 1 thread",
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",
+        "  kept      for sessions here, in ms of CPU time on one thread: a-fp32 24, b-fp32 25",
         "  memory    50 MB at most, of this process",
         "  energy    not measured: why",
     ]

@@ -17,8 +17,8 @@ import pytest
 
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.background import OPTION
 from edgekit.runtime.deadline.watchdog import WatchedRunner
+from edgekit.runtime.fallback.load_order import PREPARED
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled
@@ -78,7 +78,7 @@ class Play:
         prepared = draw.choice([*self.names, None, None])
         bundle = small_bundle(
             [
-                variant(n, t, p50_ms=float(10 + i), options={OPTION: True} if n == prepared else None)
+                variant(n, t, p50_ms=float(10 + i), options={PREPARED: True} if n == prepared else None)
                 for i, (n, t) in enumerate(self.names.items())
             ]
         )
