@@ -113,7 +113,6 @@ _HOST_PACKAGES = {
     "onnx": "onnx",
     "onnx_ir": "onnx-ir",
     "onnxruntime": "onnxruntime",
-    "threadpoolctl": "threadpoolctl",
 }
 """Import name -> pip's name of what the host side can't do without."""
 

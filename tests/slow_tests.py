@@ -16,6 +16,9 @@ SLOW: Mapping[str, str] = {
     "tests/compiler/evaluate/test_kept_outputs.py::test_a_comparison_takes_no_more_memory_for_more_samples": (
         "the tests before it show that outputs are in the file, not in memory"
     ),
+    "tests/compiler/hub/test_fetch.py::test_the_command_line_builds_from_the_server_of_hf_endpoint": (
+        "the tests after it ask the same server from Python"
+    ),
     "tests/compiler/importers/test_boosted_trees.py::TestEstimators": (
         "test_exports.py has a stored model of each library"
     ),
@@ -24,6 +27,14 @@ SLOW: Mapping[str, str] = {
     ),
     "tests/devices/test_device_verbs.py": "test_connection.py runs the script on this machine",
     "tests/docs/test_deploy_pages.py": "test_docs.py parses the commands; the CLI's own tests run them",
+    "tests/generate/host/pipeline/encoder_decoder/test_moonshine_bundle.py": (
+        "test_speech_bundle.py builds Whisper by the same pipeline"
+    ),
+    "tests/generate/host/pipeline/language/test_adapters.py": (
+        "readers/language/test_adapter_files.py reads them, serve/openai/test_adapters.py runs one"
+    ),
+    "tests/generate/host/pipeline/language/test_draft.py": "tests/generate/device/test_draft_model.py",
+    "tests/generate/host/pipeline/language/test_build_memory.py": "test_memory_need.py has what is planned",
     "tests/native/test_cross.py": "builds for other platforms; test_build.py builds for this one",
     "tests/native/test_equality.py": "test_session.py and test_bundle.py compare with Python",
     "tests/native/test_exact_sums.py": "an emulated processor",
@@ -48,19 +59,23 @@ SLOW: Mapping[str, str] = {
     "tests/web/test_litert.py": "test_page.py has ONNX Runtime",
     "tests/web/test_microphone.py": "test_page.py opens the same page",
     "tests/web/test_other_browsers.py": "test_page.py has Chromium",
+    "tests/web/test_signature.py": "tests/signing has the same keys in Python",
     "tests/web/test_webgpu.py": "test_page.py has WebAssembly",
     "tests/web/test_worker.py": "test_page.py runs the worker once",
 }
 """Path of a folder, file or test -> where a plain run has the like of it."""
 
 ONE_OF: Mapping[str, int] = {
-    "tests/cli/test_live_line.py::test_a_pipe_gets_one_line_for_each_stage_and_none_if_asked": 3,
-    "tests/compiler/evaluate/test_card_rules.py::test_a_right_card_is_never_blamed": 3,
+    "tests/cli/test_live_line.py": 3,
+    "tests/compiler/compress/test_remove_channels.py": 4,
+    "tests/compiler/evaluate/test_card_rules.py": 3,
     "tests/compiler/importers/test_exports.py::test_the_frameworks_answers": 4,
     "tests/compiler/importers/test_float32_trees.py::test_no_row_of_random_ensembles_is_lost": 6,
+    "tests/compiler/quantize/observe/test_observers.py::test_memory_does_not_grow_with_the_arrays": 4,
     "tests/conformance/test_chips.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_case": 8,
     "tests/conformance/test_conformance.py::test_verification_rejects_what_is_known_wrong": 8,
+    "tests/generate/host/pipeline/encoder_decoder/test_text2text_bundle.py": 4,  # T5 on each engine
     "tests/generate/targets/test_decoders.py": 3,
     "tests/runtime/test_interrupts.py": 4,
     "tests/targets/coreml/test_kernels.py::test_as_coremltools_infers": 6,

@@ -27,11 +27,12 @@ def signature_of(name: str, value: Any) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return name
-    shown = []
+    shown: list[str] = []
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     for entry in signature.parameters.values():
         default = "" if entry.default is entry.empty else f" = {entry.default!r}"
         default = " = ..." if callable(entry.default) and default else default
-        star = {entry.VAR_POSITIONAL: "*", entry.VAR_KEYWORD: "**"}.get(entry.kind, "")
+        star = stars.get(entry.kind, "")
         if entry.kind is entry.KEYWORD_ONLY and "*" not in shown and not any(s[0] == "*" for s in shown):
             shown.append("*")
         if entry.name != "self":

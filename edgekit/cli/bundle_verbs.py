@@ -243,9 +243,9 @@ def run(
         return
     from edgekit.compiler.evaluate import live_pictures
 
-    live = [path for _, path in inputs if live_pictures.is_live(path)]
+    filmed = [path for _, path in inputs if live_pictures.is_live(path)]
     is_picture = drawing is not None and drawing.suffix.lower() != live_pictures.WRITTEN
-    if live and (shows or (drawing is not None and not is_picture)):
+    if filmed and (shows or (drawing is not None and not is_picture)):
         if len(inputs) > 1 or (shows and drawing is not None):
             raise UsageError("a video or a camera is the only input of a run; use --show or --draw FILE.mp4")
         refuse_given({"text", "output"}, "does not go with a video or a camera")
@@ -253,14 +253,14 @@ def run(
             need_writable(drawing, "the video")
         with open_bundle(bundle) as opened:
             frames = live_pictures.run_frames(
-                opened, live[0], drawing, lambda text: click.echo(f"  note      {text}", err=True),
+                opened, filmed[0], drawing, lambda text: click.echo(f"  note      {text}", err=True),
                 engine=engine, variant=variant, threads=threads, device=accelerator or "cpu",
                 strict=strict or accelerator is not None,
             )  # fmt: skip
         terminal.answer(as_json, frames.as_json(), frames.text())
         return
-    if live:
-        raise UsageError(f"{live[0]} is a video or a camera: add --show, or --draw FILE.mp4 to write one")
+    if filmed:
+        raise UsageError(f"{filmed[0]} is a video or a camera: add --show, or --draw FILE.mp4 to write one")
     if shows:
         raise UsageError(
             "--show is for a video or a camera (-i film.mp4, -i 0); --draw FILE.jpg draws an image"

@@ -166,7 +166,7 @@ def _misuse_in_json() -> Iterator[None]:
 
 
 EXTRAS = {
-    "build": "flatbuffers onnx onnx_ir onnxruntime PIL threadpoolctl tomli",
+    "build": "flatbuffers onnx onnx_ir onnxruntime PIL tomli",
     "native": "ziglang",
     "labels": "globox pycocotools",
     "mqtt": "paho",

@@ -161,7 +161,6 @@ HOST_PACKAGES = {
     "onnxruntime": "onnxruntime",
     "flatbuffers": "flatbuffers",
     "PIL": "pillow",
-    "threadpoolctl": "threadpoolctl",
 }
 
 

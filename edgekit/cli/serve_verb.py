@@ -51,6 +51,8 @@ def serve(port: int | None, as_json: bool, **options: Any) -> None:
         if token is not None:
             click.echo(f"  token     {token}", err=True)
         click.echo(f"  serving   {url}{'/v2' * url.startswith('http')}", err=True)
+        if url.startswith("http"):
+            click.echo(f"  try       {url}/ in a browser", err=True)
         if grpc is not None:
             click.echo(f"  gRPC      {grpc}", err=True)
         if options["wyoming"]:

@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError
 from edgekit.runtime.metrics import prometheus
-from edgekit.serve import openapi
+from edgekit.serve import openapi, try_page
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -52,8 +52,9 @@ SMALL_BYTES = 64 << 10
 """Of a body that holds no tensors."""
 MOST_VALUE = 1e9
 """Maximum absolute value of an outcome."""
-OPEN = ("/v2/health/live", "/v2/health/ready")
-"""Without a token: for the probes of an orchestrator. They say nothing of the models."""
+OPEN = ("/", "/v2/health/live", "/v2/health/ready")
+"""Without a token: the page to try a model, which asks for one, and the probes of an orchestrator. They say
+nothing of the models."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -64,6 +65,9 @@ class _App:
         self._pictures = Pictures(service)
 
     # --- about -------------------------------------------------------------------------------------------
+
+    async def page(self, request: Request) -> Response:
+        return try_page.page()
 
     async def live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -76,7 +80,10 @@ class _App:
         return JSONResponse(self._service.about_server())
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(self._service.about_model(self._find(request)))
+        model = self._find(request)
+        about = self._service.about_model(model)
+        parameters = {**about["parameters"], "accepts": try_page.accepts(model)}
+        return JSONResponse({**about, "parameters": parameters})
 
     async def model_ready(self, request: Request) -> Response:
         model = self._find(request)
@@ -249,6 +256,7 @@ def make_app(
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
+        ("/", "GET", app.page),
         ("/v2/health/live", "GET", app.live),
         ("/v2/health/ready", "GET", app.ready),
         ("/v2", "GET", app.server),

@@ -46,9 +46,11 @@ class ServeRequest:
             or those with a header, e.g. net:2=X-Group:beta.
         frigate: Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP
             (``docs/frigate.md``).
+        wyoming: Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).
         pixel_format: Colour order of Frigate's frames, its input_pixel_format.
         labelmap: Frigate's labelmap_path; classes are found in it by name.
-        device: Accelerator for Frigate's frames, e.g. gpu or auto; the CPU takes over when it fails.
+        accelerator: With --frigate: Run on this processor or interface (edgekit doctor), once it has
+            reproduced the golden vectors.
         repository: Folder of bundles to load from.
         memory_mb: Memory limit of loaded models; the least recently used ones are unloaded.
         behind_proxy: All clients come through a proxy, which has TLS and limits each address.
@@ -102,8 +104,9 @@ class ServeRequest:
         "Frigate's labelmap_path; classes are found in it by name.", heading="Frigate and Wyoming",
     ))  # fmt: skip
     accelerator: str | None = field(default=None, metadata=option(
-        "Accelerator for Frigate's frames: gpu, npu, auto, or an interface such as cuda.",
-        metavar="KIND", heading="Frigate and Wyoming",
+        "With --frigate: Run on this processor or interface (edgekit doctor), once it has reproduced the "
+        "golden vectors. The CPU takes over when it fails.",
+        metavar="gpu|npu|NAME", heading="Frigate and Wyoming",
     ))  # fmt: skip
     repository: Path | None = field(default=None, metadata=option(
         "Folder of bundles to load from. They are loaded on request.", folder=True,

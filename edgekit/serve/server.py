@@ -109,12 +109,7 @@ def serve(request: ServeRequest) -> None:
     admin_token = None if request.admin_token_file is None else read_token(request.admin_token_file)
     if admin_token is not None and admin_token == token:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
-    for exposed, option in ((address, "--listen"), (grpc, "--grpc")):
-        if exposed is not None and not (exposed.loopback or tls or request.behind_proxy):
-            raise UsageError(
-                f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
-                "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
-            )
+    _check_exposed(address, grpc, bool(tls or request.behind_proxy))
     split = TrafficSplit([parse_split(text) for text in request.split])
     bundles = bundles_by_name(request.bundles)
     files = raised_open_files(request.connections + FILES)
@@ -132,7 +127,7 @@ def serve(request: ServeRequest) -> None:
         over_wyoming = None if wyoming is None else sockets.enter_context(_listening(wyoming))
         models = _models(request, bundles)
         if request.repository is None:
-            _check_split(split, models)
+            _check_loaded(split, models, over_wyoming is not None)
         over_grpc = target = None
         if grpc is not None:
             over_grpc = _grpc_server(models, f"{grpc.shown}:{grpc.port}", tls, connections, share)
@@ -149,7 +144,20 @@ def _tls(request: ServeRequest) -> Tls | None:
     return tls_of(request.tls_cert, request.tls_key, request.tls_clients)
 
 
-def _check_split(split: TrafficSplit, models: ServedModels) -> None:
+def _check_exposed(address: Address, grpc: Address | None, is_protected: bool) -> None:
+    for exposed, option in ((address, "--listen"), (grpc, "--grpc")):
+        if exposed is not None and not (exposed.loopback or is_protected):
+            raise UsageError(
+                f"{option} {exposed.shown} lets other machines in, so clients need a token and TLS: give "
+                "--tls-cert and --tls-key, or --behind-proxy if a proxy has TLS (docs/serve-behind-nginx.md)"
+            )
+
+
+def _check_loaded(split: TrafficSplit, models: ServedModels, is_wyoming: bool) -> None:
+    if is_wyoming:
+        from edgekit.serve.wyoming import need_audio
+
+        need_audio(models)
     for name, version in (rule.key for rule in split.rules):
         if version not in (versions := models.versions(name)):
             has = f"it has {', '.join(versions)}" if versions else "there is no such model"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from wyoming.server import AsyncEventHandler
 from wyoming.wake import Detect, Detection, NotDetected
 
 from edgekit._version import __version__
-from edgekit.errors import EdgeKitError
+from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.sound_files import WavFormat
 from edgekit.serve.inference_requests import RequestError
@@ -65,7 +65,7 @@ class BoundedReader:
         return await asyncio.wait_for(self._reader.readline(), EVENT_SECONDS)
 
     async def readexactly(self, count: int) -> bytes:
-        if type(count) is not int or count > PART_BYTES:
+        if count > PART_BYTES:
             raise ValueError(f"a message announces {count!r} bytes; {PART_BYTES} are allowed")
         return await asyncio.wait_for(self._reader.readexactly(count), EVENT_SECONDS)
 
@@ -106,7 +106,7 @@ class WyomingConnection(AsyncEventHandler):  # type: ignore[misc]  # wyoming may
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
-            await self.write_event(info_of(self._service).event())
+            await self.write_event(info_of(self._service.models).event())
         elif Ping.is_type(event.type):
             await self.write_event(Pong(text=Ping.from_event(event).text).event())
         elif Transcribe.is_type(event.type) or Detect.is_type(event.type):
@@ -246,7 +246,7 @@ def _name_of(service: Service, name: str | None, kind: type) -> str:
     return str(chosen)
 
 
-def info_of(service: Service) -> Info:
+def info_of(models: Iterable[Any]) -> Info:
     """Describe the models that transcribe or detect wake words."""
     about: dict[str, Any] = {
         "attribution": Attribution(name="EdgeKit", url="https://github.com/edgekit/edgekit"),
@@ -254,18 +254,25 @@ def info_of(service: Service) -> Info:
     }  # fmt: skip
     speech = [
         AsrModel(name=model.name, languages=list(model.languages) or ["en"], **about)
-        for model in service.models
+        for model in models
         if isinstance(model, ServedSpeech)
     ]
     wake = [
         WakeModel(name=label, phrase=label, languages=[], **about)
-        for model in service.models
+        for model in models
         for label in _wake_words(model)
     ]
     return Info(
         asr=[AsrProgram(name="edgekit", models=speech, **about)] if speech else [],
         wake=[WakeProgram(name="edgekit", models=wake, **about)] if wake else [],
     )
+
+
+def need_audio(models: Iterable[Any]) -> None:
+    """Raise UsageError if no model transcribes or detects wake words."""
+    info = info_of(models)
+    if not (info.asr or info.wake):
+        raise UsageError("--wyoming needs a bundle that transcribes speech or classifies audio; give one")
 
 
 def wyoming_server(listener: socket.socket) -> Callable[[Service], Any]:
@@ -284,6 +291,8 @@ def wyoming_server(listener: socket.socket) -> Callable[[Service], Any]:
             tasks.add(task)
             try:
                 await WyomingConnection(service, reader, writer).run()
+            except asyncio.CancelledError:  # the server ends
+                pass
             finally:
                 tasks.discard(task)
                 writer.close()

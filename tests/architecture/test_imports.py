@@ -346,6 +346,5 @@ def test_the_verbs_of_a_device_load_no_package_of_the_host(module: str) -> None:
         "ai_edge_litert",
         "PIL",
         "flatbuffers",
-        "threadpoolctl",
     }
     assert not set(done.stdout.split()) & host

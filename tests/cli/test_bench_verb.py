@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import edgekit
 from edgekit.bundle import Bundle
+from edgekit.compiler.bench.trace import FRAMES
 from tests.fixtures.command_line import Call, answer
+from tests.fixtures.detector import detector, detector_card
 
 pytestmark = pytest.mark.needs_ort
 
@@ -94,3 +97,22 @@ def test_a_history_is_refused_before_anything_is_measured(
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_bench_writes_when_each_stage_of_a_pipeline_ran(call: Call, tmp_path: Path) -> None:
+    bundle, trace = tmp_path / "d.edgekit", tmp_path / "trace.json"
+    edgekit.build(detector(tmp_path / "d.onnx"), targets="ort", card=detector_card(32)).save(bundle)
+    found = answer(call("bench", bundle, "--seconds", "0.05", "--trace", trace, "--json"))
+    assert found["trace"] == str(trace)
+    events = json.loads(trace.read_text("utf-8"))["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 and event["pid"] and event["tid"] for event in spans)
+    for name in ("prepare", "infer", "decode_outputs"):
+        of_stage = [event for event in spans if event["name"] == name]
+        assert [event["args"]["frame"] for event in of_stage] == list(range(FRAMES))
+        (thread,) = {event["tid"] for event in of_stage}
+        ends = [event["ts"] + event["dur"] for event in of_stage]
+        assert all(end <= later["ts"] for end, later in zip(ends, of_stage[1:], strict=False))
+        assert {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": name}} in [
+            {key: value for key, value in event.items() if key != "pid"} for event in events
+        ]

@@ -77,3 +77,14 @@ def test_a_damaged_bundle_has_no_page(bundle: Path, call: Call, tmp_path: Path) 
         assert result.exit_code == 2
         assert result.stderr.startswith(f"error: {bundle} is damaged\n  entry {name}")
         assert not (tmp_path / "report.html").exists()
+
+
+def test_the_page_is_opened_in_the_browser(
+    bundle: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    page = tmp_path / "a report.html"
+    monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)))
+    result = call("report", bundle, "-o", page, "--open")
+    assert opened == [page.as_uri()]
+    assert result.stderr == f"no browser was found here; open {page} in one\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,19 @@ SMALL = """
 small (float[1,3,8,8] image) => (float[1,3,1,1] means) { means = GlobalAveragePool(image) }
 """
 EDGEKIT = 'import sys; from edgekit.cli import main; sys.argv[0] = "edgekit"; main()'
+
+
+BRANCHES = {"pypa/gh-action-pypi-publish@release/v1"}
+"""Actions by a branch that its owner recommends, because no digest could be checked."""
+
+
+def test_actions_of_others_are_pinned_by_digest() -> None:
+    """A tag can be moved to other code; the version beside a digest is for its readers."""
+    files = [*(ROOT / ".github").rglob("*.yml")]
+    used = [word for path in files for word in re.findall(r"uses: (.+)", path.read_text("utf-8"))]
+    used = [word for word in used if word not in BRANCHES]
+    assert len(used) > 10
+    assert [word for word in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", word)] == []
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import warnings
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -157,11 +158,10 @@ def test_simplejpeg_gives_pillows_bytes(kind: str, monkeypatch: pytest.MonkeyPat
     picture = Image.fromarray(np.stack([ramp, ramp[::-1], ramp // 2], 2) + noise)
     file = io.BytesIO()
     picture.convert(options.pop("mode")).save(file, "JPEG", exif=exif, **options)
-    calls = []
-    decode = simplejpeg.decode_jpeg
-    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *a, **k: calls.append(1) or decode(*a, **k))
+    decoded = Mock(wraps=simplejpeg.decode_jpeg)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", decoded)
     pixels = decode_picture(file.getvalue(), "a.jpg")
-    assert len(calls) == (kind not in ("grey", "CMYK", "turned"))
+    assert decoded.call_count == (kind not in ("grey", "CMYK", "turned"))
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     np.testing.assert_array_equal(pixels, decode_picture(file.getvalue(), "a.jpg"))
     with pytest.raises(SampleError) as without:

@@ -38,8 +38,8 @@ def yuv(picture: Array, order: str) -> Array:
         return i420
     chroma = i420.reshape(-1)[height * width :].reshape(2, height // 2, width // 2)
     if order == "nv12":
-        return np.concatenate([i420[:height], np.stack(chroma, 2).reshape(height // 2, width)])
-    doubled = np.repeat(np.stack(chroma, 2), 2, axis=0)
+        return np.concatenate([i420[:height], np.moveaxis(chroma, 0, 2).reshape(height // 2, width)])
+    doubled = np.repeat(np.moveaxis(chroma, 0, 2), 2, axis=0)
     pairs = np.stack([i420[:height, ::2], doubled[..., 0], i420[:height, 1::2], doubled[..., 1]], 2)
     return pairs.reshape(height, width, 2)
 

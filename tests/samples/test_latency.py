@@ -28,10 +28,8 @@ def steps(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets glibc's thresholds")
 def test_every_step_detects_the_same(tmp_path: Path) -> None:
     model = detector(tmp_path / "model.onnx")
-    shapes = {"image": [1, 3, 64, 64]}
-    edgekit.build(model, targets=["ort"], card=detector_card(64), shapes=shapes).save(
-        tmp_path / "small.edgekit"
-    )
+    made = edgekit.build(model, targets=["ort"], card=detector_card(64), shapes={"image": (1, 3, 64, 64)})
+    made.save(tmp_path / "small.edgekit")
     (tmp_path / "photos").mkdir()
     for seed in range(3):
         pixels = np.random.default_rng(seed).integers(0, 256, (24, 40, 3), np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgekit.serve.server import _listening, _wyoming_address
 from edgekit.system.listen_address import Address
 from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Array
+from tests.fixtures.classifiers import classifiers
 from tests.fixtures.servers import Running
 from tests.fixtures.whisper_folders import speech, write_whisper
 
@@ -216,6 +218,15 @@ def test_silent_and_surplus_connections_end(port: int, monkeypatch: pytest.Monke
                 writer.close()
 
     assert asyncio.run(surplus()) == (b"", False)
+
+
+def test_a_server_needs_a_model_for_audio(bundles: dict[str, Path], tmp_path: Path) -> None:
+    net = ServedModels({("net", "1"): (classifiers(tmp_path)[0],)}, ServeOptions())
+    wake = ServedModels({("wake", "1"): (bundles["wake"],)}, ServeOptions())
+    with closing(net), closing(wake):
+        door.need_audio(wake)
+        with pytest.raises(UsageError, match="--wyoming needs a bundle that transcribes speech"):
+            door.need_audio(net)
 
 
 def test_addresses_of_other_machines_need_a_proxy() -> None:

@@ -83,7 +83,7 @@ def write_trace(
     ) as session:
         events.append(_span("load", started, variant=session.active.variant, engine=session.active.engine))
         frames: Iterator[Any] = counted([picture] * FRAMES, "frames", name="tracing")
-        for _ in Stream(_Recorded(session, events), frames, workers=1):  # type: ignore[arg-type]
+        for _ in Stream(_Recorded(session, events), frames, workers=1):
             pass
         active = session.active
     for event in events:

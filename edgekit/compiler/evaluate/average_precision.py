@@ -246,7 +246,8 @@ class _Matches(NamedTuple):
     present: int
 
 
-_NO_MATCHES = _Matches(np.zeros(0, np.float32), *np.zeros((2, len(THRESHOLDS), 0), np.bool_), 0)
+_NONE = np.zeros((len(THRESHOLDS), 0), np.bool_)
+_NO_MATCHES = _Matches(np.zeros(0, np.float32), _NONE, _NONE, 0)
 
 
 def _ranked(matches: Sequence[_Matches]) -> Ranked:

@@ -201,7 +201,8 @@ class _Video:
 
     def __init__(self, cv2: Any, path: Path, fps: float) -> None:
         self._cv2, self._path, self._fps = cv2, path, fps
-        self._part, self._writer = path.with_name(f".{path.stem}.part{WRITTEN}"), None
+        self._part = path.with_name(f".{path.stem}.part{WRITTEN}")
+        self._writer: Any = None
 
     def show(self, image: Any) -> bool:
         pixels = self._cv2.cvtColor(np.asarray(image), self._cv2.COLOR_RGB2BGR)

@@ -138,13 +138,24 @@ def counted_variants(variants: Sequence[Variant]) -> Iterator[Variant]:
 
 def render(checks: Sequence[Check]) -> str:
     """Format the checks for ``edgekit verify``."""
-    lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
+    rows = [(check.variant, _worst(check), check.status) for check in checks]
+    lines = table(("variant", "worst output", "on this machine"), rows)
     lines += [f"  estimate  {check.variant}  {estimate}" for check in checks for estimate in check.estimates]
     if not any(check.ran for check in checks):
         lines.append(
             "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
         )
     return "\n".join(lines)
+
+
+def _worst(check: Check) -> str:
+    """Return the SNR of the output that is nearest its limit, or "-" if there is no result."""
+    known = [error for error in check.outputs.values() if error.snr_db is not None]
+    if not known:
+        return "-"
+    worst = min(known, key=lambda error: (error.snr_db or 0.0) - error.limit_db)
+    shown = "equal" if worst.snr_db == math.inf else f"{worst.snr_db:.1f} dB"
+    return f"{shown} (limit {worst.limit_db:g})"
 
 
 def _check(bundle: Bundle, variant: Variant) -> Check:

@@ -92,8 +92,8 @@ def find_better_card(
         results: list[Mapping[str, Array]] = []
         done: list[_Compared] = []
         wins = losses = 0
-        for get_part in (lambda: parts[0], lambda: parts[1], further_part):
-            part = get_part()
+        for number in range(3):
+            part = parts[number] if number < len(parts) else further_part()
             results += [reference.run(read_sample(one.path, inputs, other)) for one in part]
             done += part
             placed = place_labels([one.label for one in done], other)

@@ -8,7 +8,7 @@ without labels     what no right card does stops the build (edgekit/compiler/eva
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,8 +46,8 @@ from edgekit.processing.card import Card, parse_card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.inputs.text import TextInput
 from edgekit.processing.picture_files import PICTURES
-from edgekit.system.progress import Progress, counted, stage
-from edgekit.tensor_spec import Json
+from edgekit.system.progress import Progress, stage
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.compiler.pipeline.build_job import BuildJob
@@ -148,7 +148,7 @@ def _photographs(samples: FileSamples) -> list[Path]:
 
 def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progress) -> dict[str, Json] | None:
     assert card.task is not None
-    with stage(progress, "labels") as notify:
+    with stage(progress, "labels", live=True) as notify:
         if not job.holds_out:  # only a few were loaded, to verify variants
             samples = load_samples(job.request.samples, job.inputs, card, COLOUR_PHOTOGRAPHS)
         arrays = samples.arrays
@@ -169,7 +169,10 @@ def _try_on_labels(job: BuildJob, card: Card, samples: Samples, progress: Progre
             notify(f"not used: {unused}")
             return {"unused": unused}
         reference = Reference(job.source, optimize=True)
-        outputs = [reference.run(sample) for sample in counted(chosen, "samples")]
+        outputs: list[Mapping[str, Array]] = []
+        for sample in chosen:
+            notify("", len(outputs), len(chosen), "samples")
+            outputs.append(reference.run(sample))
         score = score_on_labels(card, outputs, labels)
         if score is None:
             return None

@@ -20,13 +20,14 @@ from edgekit.target.precisions import AUTO
 
 SAME_STEP = {"labels": "card"}
 """Stage -> the planned one whose place it takes."""
-NEAREST, OPTIMIZED, TEST = "nearest", "optimized", "test"
-"""Kinds of parts of a search: a candidate rounded to nearest, one with optimized weights, the final test."""
+NEAREST, OPTIMIZED, REGIONS, TEST = "nearest", "optimized", "regions", "test"
+"""Kinds of parts of a search: a candidate rounded to nearest, one with optimized weights, the choice of
+regions that stay in float, the final test."""
 SCREENED = 6
 """Typical number of placements that a search measures."""
-SEARCH = {"int8": {NEAREST: SCREENED + 1.0, OPTIMIZED: 1.0}, AUTO: {NEAREST: 2.0, OPTIMIZED: 2.0, TEST: 2.0}}
+SEARCH = {"int8": {NEAREST: SCREENED + 1.0, OPTIMIZED: 1.0}, AUTO: {NEAREST: 2.0, OPTIMIZED: 2.5, TEST: 2.0}}
 """Typical parts of a search, by its precision."""
-LONGER = {NEAREST: 0.5, OPTIMIZED: 1.5}
+LONGER = {NEAREST: 0.5, OPTIMIZED: 2.5}
 """Parts that are still to come of a search that is longer than a typical one."""
 TYPICAL: Mapping[str, tuple[str, float, float]] = {
     "opened": ("", 0.0, 2.0),
@@ -38,18 +39,17 @@ TYPICAL: Mapping[str, tuple[str, float, float]] = {
     "compiled": ("", 0.0, 2.0),
     NEAREST: ("calibrated", 0.15, 0.5),
     OPTIMIZED: ("calibrated", 1.65, 2.0),
+    REGIONS: ("calibrated", 0.15, 0.0),
     TEST: ("calibrated", 0.13, 0.2),
     "estimated": ("", 0.0, 1.0),
     "timed": ("compiled", 2.0, 0.0),
 }
 """Kind -> another kind, the multiple of its time, and seconds in addition, for a kind that has not run yet:
-fitted to ten builds (docs/measured.md). Without a row there is no forecast until one has been measured."""
-COUNTED = {"calibrated": 0.4}
+fitted to eleven builds (docs/measured.md). Without a row there is no forecast until one has been measured."""
+COUNTED = {"calibrated": 0.4, "labels": 0.6}
 """Share of a part's time in which its items are counted, if not all of it."""
 LATE = 0.1
 """A part that takes longer than expected takes this share of its time so far in addition."""
-LEAST_SHARE = 0.15
-"""Share of a part from which its own count is a better guide than the parts before."""
 
 
 def part(group: str, kind: str, name: object = "") -> str:
@@ -92,7 +92,10 @@ class Forecast:
         if running and running != self._part and not has_ended:
             self._begin(running, now)
         if stage.done and stage.total:
-            self._share = COUNTED.get(stage.name, 1.0) * stage.done / stage.total
+            counted = COUNTED.get(stage.name, 1.0) * stage.done / stage.total
+            self._share = (
+                counted**2 if _kind(self._part) == OPTIMIZED else counted
+            )  # later layers take longer
             self._counted_s = now - self._began_s
 
     def _begin(self, running: str, now: float) -> None:
@@ -102,7 +105,9 @@ class Forecast:
             if group in self._expected:
                 del self._expected[earlier]
         kinds = self._expected.setdefault(group, {})
-        if kind not in kinds:
+        if kind == REGIONS:  # the first structure was not accurate enough: another one will be optimized
+            kinds[OPTIMIZED] = kinds.get(OPTIMIZED, 0.0) + 1
+        elif kind not in kinds:
             kinds.clear()
         kinds[kind] = kinds[kind] - 1 if kinds.get(kind, 0.0) >= 1 else LONGER.get(kind, 0.0)
 
@@ -115,19 +120,23 @@ class Forecast:
                 left_s[group in self._steps] += count * self._cost_s(kind) if count else 0.0
         if self._part:
             spent_s = now - self._began_s
-            rest_s = max(self._cost_s(_kind(self._part)) - spent_s, LATE * spent_s)
+            rest_s = max(self._cost_s(_kind(self._part), now_running=True) - spent_s, LATE * spent_s)
             left_s[self._part.split("/")[0] in self._steps] += rest_s
         whole_s = left_s[True] + min(left_s[False], limit_s)
         return None if math.isnan(whole_s) else whole_s
 
-    def _cost_s(self, kind: str) -> float:
+    def _cost_s(self, kind: str, *, now_running: bool = False) -> float:
         """Return the seconds that a part of this kind takes; not a number if nothing tells yet."""
-        if _kind(self._part) == kind and self._share >= LEAST_SHARE:
-            return self._counted_s / self._share
         if kind in self._finished_s:
-            return fmean(self._finished_s[kind])
-        base, multiple, seconds = TYPICAL.get(kind, ("", 0.0, math.nan))
-        return multiple * self._cost_s(base) + seconds if base else seconds
+            typical_s = fmean(self._finished_s[kind])
+        else:
+            base, multiple, seconds = TYPICAL.get(kind, ("", 0.0, math.nan))
+            typical_s = multiple * self._cost_s(base) + seconds if base else seconds
+        is_counted = self._share > 0 and _kind(self._part) == kind
+        if not is_counted or (kind in self._finished_s and not now_running):
+            return typical_s
+        counted_s = self._counted_s / self._share  # the more of it is done, the better a guide
+        return counted_s if math.isnan(typical_s) else typical_s + self._share * (counted_s - typical_s)
 
 
 def _kind(running: str) -> str:

@@ -39,7 +39,8 @@ from edgekit.compiler.quantize.search.fronts import (
     preferred,
     rejection_reason,
 )
-from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.strategy import better_recipe
 from edgekit.errors import UsageError
 from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
@@ -151,7 +152,8 @@ def build_int8(
             result = search_int8(data, candidates, job.options, seconds, notify)
         result = result.after(first) if first is not None else result
         shortlist = make_shortlist(job.options, data, candidates, result, known)
-        variants = choose(job.options, shortlist, partial(try_int8, job, data, parent, candidates, notify))
+        test = partial(try_int8, job, data, parent, candidates, notify)
+        variants = choose(job.options, shortlist, test, candidates.measure)
         plain = plain_int8(candidates, [v.evidence["causes"] for v in variants if "causes" in v.evidence])
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
@@ -182,6 +184,12 @@ class Shortlist:
     missed: dict[CandidateConfig, str]
     valid: list[Measurement]
     winners: list[Measurement]
+
+    def add(self, measurement: Measurement) -> None:
+        """Add a measurement of a candidate that meets the goal with another recipe."""
+        if measurement.config not in self.missed:
+            self.measured.append(measurement)
+            self.missed[measurement.config] = measurement.failure
 
     def entries(self) -> list[SearchedCandidate]:
         """Return the manifest's entries of all candidates, each with the reason that it is not shipped."""
@@ -227,12 +235,14 @@ def choose(
     options: BuildOptions,
     shortlist: Shortlist,
     test: Callable[[CandidateConfig, Sequence[VariantBuild]], VariantBuild],
+    measure: Callable[[CandidateConfig], Measurement],
 ) -> list[VariantBuild]:
     """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
     shipped by force.
 
-    With ``int8``, if the fastest one fails the test, the most accurate other one is tested too. There is no
-    third: the more are tested on the same samples, the less a passed test says.
+    With ``int8``, if the fastest one fails the test, the most accurate other one is tested too, with a better
+    recipe if it was only measured with the quick one. There is no third: the more are tested on the same
+    samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -246,6 +256,10 @@ def choose(
     second = preferred(saturated) if saturated else max(others, key=lambda m: m.rank, default=None)
     if options.precision == AUTO or not variants[0].rejected or second is None:
         return variants
+    if second.config.recipe == QUICK:
+        refined = measure(replace(second.config, recipe=better_recipe(second)))
+        shortlist.add(refined)
+        second = max(second, refined, key=lambda m: m.rank)
     variant = test(second.config, ())
     if variant.rejected:
         return variants

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, part
+from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, REGIONS, part
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_so_far
-from edgekit.compiler.quantize.search.measurement import QUICK, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
@@ -60,7 +60,6 @@ def search_int8(
         seconds: The user's time limit; None for none.
     """
     profile, rules = candidates.target.profile, candidates.rules
-    far = data.search_context.far
     key = measurement_cache.key(
         "search",
         data.search_context.digest,
@@ -68,30 +67,30 @@ def search_int8(
         profile.as_json(),
         candidates.version,
         default_threads(),
-        [options.precision, options.goal.as_json(), candidates.timed, *sorted(far)],
+        [options.precision, options.goal.as_json(), candidates.timed],
     )
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
-        far |= _far(cached.measured, options)
         return cached
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
-    best = running = ""
+    best, running, label = "", "", profile.name
+    group = f"{profile.name} {options.precision}"
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        number = f", candidate {len(measured_so_far) + 1}" if running else ""
-        notify(f"{profile.name}{number}: {detail}", done, total, unit, limit.left_s(), best, running)
+        notify(f"{label}: {detail}", done, total, unit, limit.left_s(), best, running)
 
     def measure(config: CandidateConfig) -> Measurement:
-        nonlocal best, running
+        nonlocal best, running, label
         candidates.report = report
         if not candidates.is_known(config):
             kind = NEAREST if config.recipe.rounding == "nearest" else OPTIMIZED
-            running = part(f"{profile.name} {options.precision}", kind, len(measured_so_far))
+            running = part(group, kind, len(measured_so_far))
+            label = f"{profile.name}, candidate {len(measured_so_far) + 1}"
             report("quantizing")
         measured_so_far.append(candidates.measure(config))
-        best, running = best_so_far(measured_so_far, candidates.parent_ms, is_enough), ""
+        best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
         return measured_so_far[-1]
 
     def has_time(config: CandidateConfig) -> bool:
@@ -100,7 +99,9 @@ def search_int8(
     def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
         if rules.integers or not limit.allows():
             return ()
-        candidates.report = report
+        nonlocal running, label
+        candidates.report, running, label = report, part(group, REGIONS), profile.name
+        report("noise of each part")
         regions, snr_db = candidates.find_float_regions(config, min_gain)
         block_snr_db.update(snr_db)
         return regions
@@ -113,7 +114,7 @@ def search_int8(
 
     if candidates.timed and options.precision != AUTO:
         measured = search_fastest(
-            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time, far
+            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time
         )
     elif candidates.timed:
         measured = search_front(candidates.placements, measure, find_float_regions, has_time)
@@ -121,16 +122,9 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
-    far |= _far(measured, options)
     if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
     return SearchResult(measured, block_snr_db, limit.left_out)
-
-
-def _far(measured: Sequence[Measurement], options: BuildOptions) -> set[str]:
-    """Return the placements that no better recipe brings to the accuracy goal."""
-    whole = [m for m in measured if m.config.recipe == QUICK and not m.config.floats]
-    return {m.config.placement for m in whole if m.fidelity and not options.goal.is_near(m.fidelity)}
 
 
 class _TimeLimit:

@@ -18,6 +18,8 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     """Start it in an empty folder, so that it imports nothing from the current one."""
     search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
     environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
+    # As on the command line: further threads of OpenBLAS only wait, and change the last bits of factors.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-m", "edgekit.compiler.sandbox.confined_start"],

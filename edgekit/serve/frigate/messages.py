@@ -35,7 +35,7 @@ TRANSFER_ANSWER = json.dumps({"model_saved": False, "model_loaded": False}).enco
 """Response to a transfer of a model: it is refused."""
 
 
-class Tensor(NamedTuple):
+class FrameTensor(NamedTuple):
     """Checked tensor of a request: its shape, its dtype (one of DTYPES) and its bytes."""
 
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class Tensor(NamedTuple):
     content: memoryview
 
 
-def read_request(parts: Sequence[memoryview]) -> Tensor | bytes:
+def read_request(parts: Sequence[memoryview]) -> FrameTensor | bytes:
     """Return the tensor of a message, or the response to a message without one.
 
     Args:
@@ -71,7 +71,7 @@ def read_request(parts: Sequence[memoryview]) -> Tensor | bytes:
         raise ValueError(f"the tensor must be one image of 3 channels, {' or '.join(DTYPES)}")
     if len(parts[1]) != math.prod(shape) * np.dtype(dtype).itemsize or len(parts[1]) > TENSOR_BYTES:
         raise ValueError("the tensor has another size than its head says")
-    return Tensor(tuple(shape), dtype, parts[1])
+    return FrameTensor(tuple(shape), dtype, parts[1])
 
 
 def _batch_axis(shape: Sequence[int]) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.serve.frigate.messages import Tensor
+from edgekit.serve.frigate.messages import FrameTensor
 from edgekit.serve.frigate.worker import Worker
 
 PROOF_S = 5.0
@@ -35,7 +35,7 @@ class ReserveProof:
         self._due_s, self._compared, self._is_other = 0.0, 0, False
         self._score, self._sums = 0.0, np.zeros(2)
 
-    def begin(self, now_s: float, tensor: Tensor) -> None:
+    def begin(self, now_s: float, tensor: FrameTensor) -> None:
         """Give the reserve a frame if it is time."""
         if now_s >= self._due_s:
             self._due_s = now_s + (PROOF_S if self._compared >= COMPARED_FRAMES else COMPARE_S)

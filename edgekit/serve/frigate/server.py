@@ -26,7 +26,7 @@ from edgekit.errors import EngineError, UsageError, need_package
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.runtime.deadline.watchdog import cutoff_s
 from edgekit.runtime.session_card import card_of
-from edgekit.serve.frigate.messages import KNOWN_CLASSES, ZEROS, Tensor, classes_of, read_request
+from edgekit.serve.frigate.messages import KNOWN_CLASSES, ZEROS, FrameTensor, classes_of, read_request
 from edgekit.serve.frigate.proof import ReserveProof
 from edgekit.serve.frigate.worker import Worker
 from edgekit.system.closing import Closing
@@ -74,7 +74,7 @@ class ServedFrames(NamedTuple):
 class Frame:
     """A request that waits for its result."""
 
-    def __init__(self, client: bytes, tensor: Tensor) -> None:
+    def __init__(self, client: bytes, tensor: FrameTensor) -> None:
         self.client, self.tensor, self.arrived_s = client, tensor, time.monotonic()
         self.workers: set[Worker] = set()
         self.failed: set[Worker] = set()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from edgekit.runtime.session_state import Active
-from edgekit.serve.frigate.messages import DTYPES, ROWS_BYTES, TENSOR_BYTES, Tensor, is_valid
+from edgekit.serve.frigate.messages import DTYPES, ROWS_BYTES, TENSOR_BYTES, FrameTensor, is_valid
 from edgekit.serve.frigate.worker_process import READY_BYTES, REQUEST, RESPONSE
 
 HANG_S = 10.0
@@ -26,7 +26,7 @@ STEADY_S = 30.0
 """Time without a failure after which the next pause is the first one again."""
 
 
-class Result(NamedTuple):
+class FrameResult(NamedTuple):
     """Rows of a frame. None means that it could not be computed."""
 
     number: int
@@ -87,7 +87,7 @@ class Worker:
         """Return whether it is worth waiting for: it runs a frame, and has not exceeded this time."""
         return self.number is not None and now_s < self.sent_s + limit_s and now_s >= self.usable_s
 
-    def give(self, number: int, tensor: Tensor | None, other_order: bool = False) -> None:
+    def give(self, number: int, tensor: FrameTensor | None, other_order: bool = False) -> None:
         """Give it a frame. None means the one before, once more."""
         assert self.channel is not None
         if tensor is not None:
@@ -100,9 +100,9 @@ class Worker:
         except OSError:
             self._replace("ended")
 
-    def receive(self) -> list[Result]:
+    def receive(self) -> list[FrameResult]:
         """Return the results that have come."""
-        results: list[Result] = []
+        results: list[FrameResult] = []
         while self.channel is not None:
             try:
                 message = self.channel.recv(READY_BYTES)
@@ -128,7 +128,7 @@ class Worker:
             f"{self.name}: {self.active.variant} on {self.active.engine}, {self.active.device}"
         )
 
-    def _read_result(self, message: bytes) -> list[Result]:
+    def _read_result(self, message: bytes) -> list[FrameResult]:
         rows = message[RESPONSE.size :]
         if len(message) != RESPONSE.size + ROWS_BYTES or not is_valid(rows):
             self._replace("sent something else than rows")
@@ -138,7 +138,7 @@ class Worker:
         self.took_s = max(took_s, 0.9 * (self.took_s or 0.0))
         if self._is_late:  # it returned after all
             self.usable_s = time.monotonic() + self._next_pause_s()
-        return [Result(number, rows if is_computed else None)]
+        return [FrameResult(number, rows if is_computed else None)]
 
     def check(self, now_s: float, limit_s: float) -> None:
         """Note a frame that takes longer than its limit, and start the process again if it hangs or ended."""

@@ -43,9 +43,17 @@ def test_parts_that_have_ended_tell_the_time_of_those_to_come(monkeypatch: pytes
         (48.0, Stage("timed", "")),
         (50.0, Stage("timed", "", 2.0)),
     ])  # fmt: skip
-    optimized_s, timed_s = 1.65 * 10 + 2, 4.0
+    optimized_s, timed_s = 1.65 * 10 + 2, 4.0  # half of its layers are a quarter of its time
     rest_s = optimized_s + timed_s
-    expected_s = [6.0 + rest_s, 6.0 + rest_s, 8.0 + rest_s, 4.0 + rest_s, 4.0 + 10.0 + timed_s, timed_s, 0.0]
+    expected_s = [
+        6.0 + rest_s,
+        6.0 + rest_s,
+        8.0 + rest_s,
+        4.0 + rest_s,
+        4.0 + 13.875 + timed_s,
+        timed_s,
+        0.0,
+    ]
     assert lefts == pytest.approx([None, *expected_s])
 
 

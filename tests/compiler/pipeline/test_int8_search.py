@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 import edgekit
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.pipeline.build_options import BuildOptions
+from edgekit.compiler.pipeline.int8 import Shortlist, choose
 from edgekit.compiler.pipeline.int8_evaluation import try_int8
 from edgekit.compiler.pipeline.variant_build import VariantBuild
+from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.candidates import Candidates
-from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import DEFAULT, QUICK, CandidateConfig, Measurement
 from edgekit.system.progress import Stage
 from edgekit.target.contract import Runner
 from tests.compiler.quantize.search import planted
@@ -132,3 +136,24 @@ def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
 
 def candidate(row: Mapping[str, Any]) -> str:
     return json.dumps([row["placement"], row["recipe"]], sort_keys=True)
+
+
+def test_what_is_tested_second_has_a_better_recipe() -> None:
+    def measured(placement: str, recipe: Recipe, snr_db: float) -> Measurement:
+        fidelity = Fidelity(Score("SNR", snr_db, "dB"), snr_db)
+        return Measurement(CandidateConfig(placement, recipe), fidelity, 0.7)
+
+    first, second = measured("all", QUICK, 25.0), measured("256 columns", QUICK, 28.0)
+    refined, tested = measured("256 columns", DEFAULT, 32.0), list[CandidateConfig]()
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        tested.append(config)
+        return SimpleNamespace(rejected=config != refined.config, reason="too few")
+
+    shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
+    choose(BuildOptions("int8"), shortlist, test, lambda config: {refined.config: refined}[config])
+    assert tested == [first.config, refined.config]
+    assert shortlist.winners == [refined]
+    losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
+    assert losses[str(first.config)] == "on the test samples: too few"
+    assert losses[str(refined.config)] == ""

@@ -31,7 +31,6 @@ class SearchContext:
         evaluator: Scores outputs for ``validation``.
         digest: Digest of the model, the samples and the card; a part of the key of each cached measurement.
         weight_cache, range_cache, noise: Results that candidates share; ``noise`` by the names of the blocks.
-        far: Placements that a target of this build measured to be far from good enough.
     """
 
     model: ir.Model
@@ -45,7 +44,6 @@ class SearchContext:
     weight_cache: WeightCache
     range_cache: RangeCache = field(default_factory=dict)
     noise: dict[tuple[str, ...], Parts] = field(default_factory=dict)
-    far: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ A placement that is not faster than the float parent is dropped: no recipe makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,8 +57,8 @@ correction gained EfficientNet-Lite0 2.8 dB and YOLOX-nano nothing; a ridge belo
 
 Measure = Callable[[CandidateConfig], Measurement]
 FindFloatRegions = Callable[[CandidateConfig, float], Sequence[frozenset[str]]]
-"""(config, min_noise_share) -> sets of nodes to keep float, the most promising first. Each removes at least
-that share (0 to 1) of the quantization noise."""
+"""(config, min_noise_share) -> sets of nodes to keep float, from the fewest to the most. Each removes at
+least that share (0 to 1) of the quantization noise."""
 
 
 def recipe_changes(
@@ -70,6 +70,11 @@ def recipe_changes(
         if best.saturated:
             break
         yield replace(structure, recipe=replace(with_optimized_weights(best.config.recipe), **change))
+
+
+def better_recipe(quick: Measurement) -> Recipe:
+    """Return the recipe to measure after the quick one."""
+    return DEFAULT if quick.unit else L2_RANGES
 
 
 def with_optimized_weights(recipe: Recipe) -> Recipe:
@@ -103,7 +108,6 @@ def search_fastest(
     is_good_enough: Judge,
     may_be_enough: Judge,
     has_time: HasTime,
-    far: Collection[str] = (),
 ) -> list[Measurement]:
     """Measure candidates until one is good enough, there are no more, or there were enough of them.
 
@@ -114,15 +118,13 @@ def search_fastest(
         may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
-        far: Placements that were far from good enough on an earlier target. They wait until nothing else is
-            good enough; but for the first, whose time the others are compared with.
 
     Returns:
         All measurements, in order.
     """
-    search = _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time)
-    last = [placement for placement in placements[1:] if placement in far]
-    return search.run([placement for placement in placements if placement not in last], last)
+    return _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time).run(
+        placements
+    )
 
 
 class _FastestSearch:
@@ -139,8 +141,8 @@ class _FastestSearch:
         self._has_time = has_time
         self._measurements: list[Measurement] = []
 
-    def run(self, placements: Sequence[str], last: Sequence[str]) -> list[Measurement]:
-        deferred = [*self._screen(placements), *last]
+    def run(self, placements: Sequence[str]) -> list[Measurement]:
+        deferred = self._screen(placements)
         waiting = [measurement for measurement in self._measurements if measurement.faster]
         near: list[CandidateConfig] = []
         has_regions = False
@@ -186,7 +188,7 @@ class _FastestSearch:
 
         If it is, the better recipe is measured in any case: it costs no latency.
         """
-        better = DEFAULT if quick.unit else L2_RANGES
+        better = better_recipe(quick)
         if self._is_good_enough(quick):
             if quick.unit or not quick.saturated:
                 self._attempt(replace(quick.config, recipe=better))
@@ -209,7 +211,7 @@ class _FastestSearch:
         """Measure the structure with float regions; return those that are faster than the parent.
 
         A region with more in float is slower: there is no use for one after a region that is good enough, or
-        as slow as another candidate that is.
+        slower than another candidate that is.
         """
         best = best_of(self._measurements, structure)
         limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)

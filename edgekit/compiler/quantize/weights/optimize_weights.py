@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
-from threadpoolctl import threadpool_limits
 
 from edgekit.compiler.evaluate.samples import Sample, sample_digests, subset
 from edgekit.compiler.quantize.placement.kernels import node_name, rule_of
@@ -108,17 +107,14 @@ def optimize(
         report = _counting(progress, len(calibration) + len(missing))
         targets = _targets(model, missing, calibration, digests, recipe, cache, report)
         network = Network(model, plan, missing, calibration)
-        # A second thread changes the last bits of a Cholesky factor, and beside other programs it only waits:
-        # 0.5 s of CPU time for 1152 columns, and 0.03 s with one.
-        with threadpool_limits(1, "blas"):
-            for product in products:
-                if product.name not in quantized:
-                    quantized[product.name] = _quantize_product(
-                        product, network, targets[product.name], rules, recipe, shared.get(product.name)
-                    )
-                    cache.weights.put(keys[product.name], quantized[product.name], product.weights.size)
-                    report()
-                network.use(product, quantized[product.name])
+        for product in products:
+            if product.name not in quantized:
+                quantized[product.name] = _quantize_product(
+                    product, network, targets[product.name], rules, recipe, shared.get(product.name)
+                )
+                cache.weights.put(keys[product.name], quantized[product.name], product.weights.size)
+                report()
+            network.use(product, quantized[product.name])
     return replace(plan, weights={p.name: quantized[p.name] for p in products})
 
 

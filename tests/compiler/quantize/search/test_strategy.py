@@ -212,7 +212,12 @@ def test_what_clips_more_is_tried_first_for_the_scores_of_tasks(unit: str, recip
         return Measurement(config, Fidelity(score, 20.0), 0.6)
 
     found = search_fastest(
-        ("all",), measure, lambda config, least: (), lambda t: t.config.recipe == recipes[1], always, always
+        ("all",),
+        measure,
+        lambda config, least: (),
+        lambda t: t.config.recipe == recipes[1],
+        always,
+        always,
     )
     assert [t.config.recipe for t in found] == recipes
 
@@ -338,3 +343,20 @@ def test_numbers_come_before_islands_and_may_spare_them() -> None:
     # An island has the best numbers that there are without it.
     found = front(lambda c: (0.95 if c.recipe.ranges == "l2" else 0.9, 0.6), ("all",), [nodes])
     assert [t.config.recipe.ranges for t in found if t.config.floats] == ["l2"]
+
+
+def test_no_region_has_more_in_float_than_one_that_is_good_enough_or_is_slower_than_another() -> None:
+    few, many, most = (frozenset(names) for names in ("a", "ab", "abc"))
+    points = {few: (0.9, 0.62), many: (0.97, 0.64), most: (0.98, 0.66)}
+
+    def regions(large: float) -> list[frozenset[str]]:
+        whole = {"all": (0.8, 0.5), "large": (0.99, large)}
+        found = fastest(
+            lambda c: points.get(c.floats) or whole[c.placement],
+            find_float_regions=[few, many, most],
+            enough=lambda t: t.rank >= 0.95,
+        )
+        return [t.config.floats for t in found if t.config.floats and t.config.recipe == QUICK]
+
+    assert regions(0.8) == [few, many]
+    assert regions(0.6) == [few]
