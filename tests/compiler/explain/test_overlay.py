@@ -40,8 +40,8 @@ def test_a_file_for_each_column_colours_the_source_model_s_nodes(tmp_path: Path)
 def test_float_layers_lost_values_and_places_are_told_apart(tmp_path: Path) -> None:
     bundle = edgekit.build(planted.sound(tmp_path), targets=["ort"], trusted=True)
     (variant,) = bundle.variants
-    evidence: Any = variant.evidence
-    evidence["quantization"] = {"float": {"names": ["conv1"]}}
+    evidence: Any = {**variant.evidence, "quantization": {"float": {"names": ["conv1"]}}}
+    bundle.variants[:] = [variant._replace(precision="int8-mixed-2", evidence=evidence)]
     named: dict[str, Any] = {"source": "conv0", "source_op": "Conv", "scope": "", "merged": ["relu0"]}
     value = {
         **named,
@@ -62,7 +62,7 @@ def test_float_layers_lost_values_and_places_are_told_apart(tmp_path: Path) -> N
     assert names == [*(f"{stem}.{kind}.json" for kind in kinds), f"{stem}-gpu.place.json"]
     read = {name: json.loads((tmp_path / "o" / name).read_text("utf-8"))["results"] for name in names}
     assert read[names[0]]["conv0"]["value"] == "not finite"
-    assert read[names[1]]["conv1"]["value"] == "fp32"
+    assert [read[names[1]][node]["value"] for node in ("conv0", "conv1")] == ["int8", "fp32"]
     places = {node: result["value"] for node, result in read[names[2]].items()}
     assert places == {"conv0": "NPU", "relu0": "NPU"}
     assert read[names[3]]["relu0"]["value"] == "WebGpu"
