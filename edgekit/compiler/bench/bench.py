@@ -8,6 +8,7 @@ fastest one here (``runtime/local_timings.py``).
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path

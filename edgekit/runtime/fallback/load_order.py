@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PREPARED = "prepared_on_device"
 """Option of a variant whose engine is built on the device, which takes minutes (background.py)."""
-LIKELY, FAR_SLOWER = 8, 3.0
-"""Most variants that are measured, and the ratio of times beyond which a variant is not: the times of a busy
-build are wrong by less."""
+LIKELY, FAR_SLOWER = 8, 10.0
+"""Most variants that are measured, and the ratio of times beyond which a variant is not: a busy build's
+times were wrong by 5."""
 SLOW_OPENING_MS, SOONER = 300.0, 4.0
 """A session answers with another variant until its best one is open, if that takes at least so long, and the
 other one opens in at most this part of it."""
