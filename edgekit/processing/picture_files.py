@@ -51,8 +51,8 @@ NO_OUTPUT = logging.NullHandler()
 def read_picture(path: Path) -> Array:
     """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
-    If simplejpeg is installed, it decodes JPEGs: the same bytes in a seventh of the time. Like OpenCV's
-    ``imread``, this keeps the upper 8 of 16 bits per channel, and the first page of a TIFF.
+    If simplejpeg is installed, it decodes JPEGs: the same bytes, in a kept array. Like OpenCV's ``imread``,
+    this keeps the upper 8 of 16 bits per channel, and the first page of a TIFF.
 
     Raises:
         MissingDependency: Pillow is not installed.
