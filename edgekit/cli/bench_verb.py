@@ -112,17 +112,13 @@ def bench(
     from edgekit.compiler.bench import sweep as bench_sweep
     from edgekit.processing.generation import is_generation
 
-    _need_history(history, plot)
-    if trace is not None:
-        need_writable(trace, "the trace")
+    _need_files(history, plot, trace)
     checks = [bench_limits.parse_limit(text) for text in limits]
     baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
     _refuse_combinations(ctx.params)
-    options: dict[str, Json] = {
-        name: ctx.params[name]
-        for name in ("engine", "variant", "threads", "seconds", "fps", "price_per_hour")
-    }
+    named = ("engine", "variant", "threads", "seconds", "fps", "price_per_hour")
+    options: dict[str, Json] = {name: ctx.params[name] for name in named}
 
     def judged(results: list[dict[str, Any]], machine: Mapping[str, Any]) -> tuple[list[str], str, Run]:
         wrong = bench_limits.beyond(results, checks, baseline_results)
@@ -159,15 +155,21 @@ def bench(
     document |= {"beyond": wrong} if checks else {}
     text += "".join(f"\n  beyond    {line}" for line in wrong)
     written, lines = _written(history, plot, ran)
-    if trace is not None:
-        from edgekit.compiler.bench.trace import write_trace
-
-        with open_bundle(bundle) as opened:
-            count = write_trace(opened, trace, engine=engine, variant=variant, threads=threads)
-        written |= {"trace": str(trace)}
-        lines += f"\n  trace     {trace}  {count} spans; open it at https://ui.perfetto.dev"
+    written |= {} if trace is None else {"trace": str(trace)}
+    lines += _traced(bundle, trace, ctx.params)
     terminal.answer(as_json, {**document, **written}, text + lines)
     ctx.exit(1 if wrong else 0)
+
+
+def _traced(bundle: Path, trace: Path | None, params: Mapping[str, Any]) -> str:
+    if trace is None:
+        return ""
+    from edgekit.compiler.bench.trace import write_trace
+
+    options = {name: params[name] for name in ("engine", "variant", "threads")}
+    with open_bundle(bundle) as opened:
+        count = write_trace(opened, trace, **options)
+    return f"\n  trace     {trace}  {count} spans; open it at https://ui.perfetto.dev"
 
 
 def _refuse_combinations(params: Mapping[str, Any]) -> None:
@@ -219,10 +221,12 @@ def _compare(bundle: Bundle, against: str, params: Mapping[str, Any]) -> None:
     terminal.answer(params["as_json"], {"comparisons": ratios}, render_comparisons(ratios))
 
 
-def _need_history(history: Path | None, plot: Path | None) -> None:
-    """Refuse, before anything is measured, a history or a page that can't be written."""
+def _need_files(history: Path | None, plot: Path | None, trace: Path | None) -> None:
+    """Refuse, before anything is measured, a file that can't be written."""
     from edgekit.compiler.bench.history import read_history
 
+    if trace is not None:
+        need_writable(trace, "the trace")
     if history is None:
         if plot is not None:
             raise UsageError("--plot needs --history FILE.jsonl, whose runs it draws")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import webbrowser
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -177,6 +179,10 @@ def explain(
         terminal.answer(as_json, {"base": str(base), "variants": changes}, text)
 
 
+def _note(text: str) -> None:
+    click.echo(f"  note      {text}", err=True)
+
+
 @main.command()
 @bundle_argument
 @click.option(
@@ -231,14 +237,8 @@ def run(
             raise UsageError("-i - is the only input of a run; leave the others out")
         refuse_given({"text", "output", "drawing", "accelerator"}, "does not go with -i -")
         with open_bundle(bundle) as opened:
-            live = run_live(
-                opened,
-                lambda text: click.echo(text, nl=False, err=as_json),
-                engine=engine,
-                variant=variant,
-                threads=threads,
-                strict=strict,
-            )
+            write = partial(click.echo, nl=False, err=as_json)
+            live = run_live(opened, write, engine=engine, variant=variant, threads=threads, strict=strict)
         terminal.answer(as_json, live, run_command.ran_text(live["active"], live["fallbacks"]))
         return
     from edgekit.compiler.evaluate import live_pictures
@@ -251,12 +251,13 @@ def run(
         refuse_given({"text", "output"}, "does not go with a video or a camera")
         if drawing is not None:
             need_writable(drawing, "the video")
+        options: dict[str, Any] = {
+            "engine": engine, "variant": variant, "threads": threads, "device": accelerator or "cpu",
+        }  # fmt: skip
         with open_bundle(bundle) as opened:
             frames = live_pictures.run_frames(
-                opened, filmed[0], drawing, lambda text: click.echo(f"  note      {text}", err=True),
-                engine=engine, variant=variant, threads=threads, device=accelerator or "cpu",
-                strict=strict or accelerator is not None,
-            )  # fmt: skip
+                opened, filmed[0], drawing, _note, strict=strict or accelerator is not None, **options
+            )
         terminal.answer(as_json, frames.as_json(), frames.text())
         return
     if filmed:

@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: dict[str, Any] = {}
     for size in options.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            write_frames(options.source, Path(folder), *map(int, size.split("x")), options.frames)
+            width, _, height = size.partition("x")
+            write_frames(options.source, Path(folder), int(width), int(height), options.frames)
             figures[size] = in_turns(options, folder)
         print(table(size, figures[size]), flush=True)
     if options.json:
@@ -177,11 +178,11 @@ def script(model: Path, bundle: Path, threads: int | None) -> Callable[[bytes], 
     assert task is not None
     if image.resize != "letterbox" or image.layout != "NCHW" or image.place == "center":
         sys.exit("error: the script's preparation is a letterbox at the top left; write yours into script()")
-    mean, std = (np.float32(v)[:, None, None] for v in (image.mean, image.std))
+    mean, std = (np.array(v, np.float32)[:, None, None] for v in (image.mean, image.std))
     side = (image.width, image.height)
 
     def run(jpeg: bytes) -> Boxes:
-        frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        frame: Any = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
         ratio = min(image.height / frame.shape[0], image.width / frame.shape[1])
         small = cv2.resize(frame, (int(frame.shape[1] * ratio), int(frame.shape[0] * ratio)))
         padded = np.full((image.height, image.width, 3), image.pad, np.uint8)

@@ -84,7 +84,12 @@ def test_the_page_is_opened_in_the_browser(
 ) -> None:
     opened: list[str] = []
     page = tmp_path / "a report.html"
-    monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)))
+
+    def find_none(url: str) -> bool:
+        opened.append(url)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", find_none)
     result = call("report", bundle, "-o", page, "--open")
     assert opened == [page.as_uri()]
     assert result.stderr == f"no browser was found here; open {page} in one\n"

@@ -99,7 +99,7 @@ def test_a_candidate_is_committed_after_its_window(repository: Repository) -> No
 
 
 def test_a_candidate_that_fails_is_given_up(
-    repository: Repository, capfd: pytest.CaptureFixture[str]
+    repository: Repository, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.answers(20)
     repository.add(2)
@@ -109,7 +109,7 @@ def test_a_candidate_that_fails_is_given_up(
     def fails(feeds: Any) -> Any:
         raise EngineError("the kernel died")
 
-    session.run = fails  # type: ignore[method-assign]
+    monkeypatch.setattr(session, "run", fails)
     for _ in range(30):
         if repository.states()["2"][0] != "READY":
             break
