@@ -221,7 +221,7 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run a bundle on arrays, an image, a video, a camera, a sound or texts.
+    """Run a bundle on an image, a video, sound, texts or arrays.
 
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
     a .wav or a .txt with one text a line. A model with one input needs no NAME. With -i - a speech model

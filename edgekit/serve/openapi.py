@@ -78,6 +78,7 @@ SCHEMAS: dict[str, Any] = {
     "Small": _fields("", parameters=OBJECT, ready=FLAG),
 }  # fmt: skip
 ABOUT: dict[tuple[str, str], tuple[str, str | None, str]] = {
+    ("GET", "/"): ("A page to try a model", None, "page"),
     ("GET", "/v2/health/live"): ("Whether the server runs", None, "Live"),
     ("GET", "/v2/health/ready"): ("Whether it answers", None, "Ready"),
     ("GET", "/v2"): ("The server", None, "Server"),
@@ -122,8 +123,9 @@ def document() -> dict[str, Any]:
 
 
 def _operation(path: str, about: str, body: str | None, answer: str) -> dict[str, Any]:
-    media = {"events": "text/event-stream", "text": "text/plain"}.get(answer, "application/json")
-    schema = TEXT if answer in ("events", "text") else _ref(answer)
+    texts = {"events": "text/event-stream", "page": "text/html", "text": "text/plain"}
+    media = texts.get(answer, "application/json")
+    schema = TEXT if answer in texts else _ref(answer)
     error = {"description": "What is wrong", "content": {"application/json": {"schema": _ref("Error")}}}
     operation: dict[str, Any] = {
         "summary": about,

@@ -90,7 +90,7 @@ class ServeRequest:
     frigate: str | None = field(default=None, metadata=option(
         "Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP "
         "(``docs/frigate.md``).",
-        metavar="ipc:///PATH|tcp://HOST:PORT", heading="Frigate and Wyoming",
+        metavar="ipc://...|tcp://HOST:PORT", heading="Frigate and Wyoming",
     ))  # fmt: skip
     wyoming: str | None = field(default=None, metadata=option(
         "Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).",

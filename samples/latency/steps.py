@@ -26,6 +26,7 @@ import numpy as np
 from edgekit.processing import processing
 from edgekit.runtime import Bundle, Session
 from edgekit.runtime.session_card import card_of
+from edgekit.system import onnx_runtime
 from edgekit.system.energy import joules_between, read_energy
 
 STEPS = {
@@ -165,8 +166,7 @@ def measure(step: str, model: Path, bundle: Path, jpegs: list[bytes]) -> dict[st
 
 def script(model: Path, bundle: Path, threads: int | None) -> Callable[[bytes], Boxes]:
     """Return what people write: decode and resize by OpenCV, ONNX Runtime, boxes in numpy."""
-    import onnxruntime
-
+    onnxruntime = onnx_runtime.onnxruntime()
     settings = onnxruntime.SessionOptions()
     if threads is not None:
         settings.intra_op_num_threads = threads

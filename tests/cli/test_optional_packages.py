@@ -23,7 +23,7 @@ from tests.fixtures.command_line import call as call
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {module: extra for extra, modules in EXTRAS.items() for module in modules.split()}
-OF_OTHERS = ("all", "demo", "docs", "tensorrt", "test")
+OF_OTHERS = ("all", "demo", "docs", "jpeg", "tensorrt", "test")
 """Extras without packages of their own, or that no verb needs."""
 OF_ENGINES = {
     "ort", "webgpu", "tflite", "openvino", "ncnn", "coreml", "coreai", "tensorrt-check", "tflm", "ethos-u",

@@ -80,6 +80,7 @@ def given(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             "__name__": "document",
             "frame": frame,
             "images": images,
+            "nv12": np.zeros((frame.shape[0] * 3 // 2, frame.shape[1]), np.uint8),
             "feeds": {"images": images},
             "jpegs": [jpeg] * 3,
             "recorded_frames": [frame] * 160,

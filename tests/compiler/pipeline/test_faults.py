@@ -286,7 +286,7 @@ def test_what_is_no_fault_of_a_target_passes(
 
 def test_what_the_progress_function_raises_is_no_bug(model: Path, cache: Path) -> None:
     def stop(stage: Stage) -> None:
-        if "candidate" in stage.best:
+        if "candidate 2" in stage.detail:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
