@@ -259,7 +259,7 @@ def choose(
     if second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))
         shortlist.add(refined)
-        second = max(second, refined, key=lambda m: m.rank)
+        second = max(second, refined, key=lambda m: m.accuracy)
     variant = test(second.config, ())
     if variant.rejected:
         return variants

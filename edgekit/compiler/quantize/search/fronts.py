@@ -56,7 +56,7 @@ def preferred(
     tied = [m for m in measurements if m.time <= TIE * fastest]
     chosen = min(filter(is_good_enough, tied), key=_float_share, default=min(tied, key=_float_share))
     same = (m for m in measurements if m.config.structure == chosen.config.structure)
-    return max(same, key=lambda m: m.rank)
+    return max(same, key=lambda m: m.accuracy)
 
 
 def _float_share(measurement: Measurement) -> float:
@@ -151,7 +151,7 @@ def best_with_baseline(
     if other is None:
         other = measure(baseline)
         measurements.append(other)
-    return other if other.rank > winner.rank else winner
+    return other if other.accuracy > winner.accuracy else winner
 
 
 def best_untimed(measurements: Sequence[Measurement]) -> Measurement:

@@ -105,6 +105,13 @@ class Measurement:
         return self.rank >= (SATURATED_DB if self.unit else SATURATED)
 
     @property
+    def accuracy(self) -> tuple[float, bool, float]:
+        """Return the key for the more accurate of several recipes. Beyond saturation the samples can't tell
+        them apart, and those with optimized weights lose less on other samples."""
+        rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
+        return rank, self.config.recipe.rounding == DEFAULT.rounding, self.rank
+
+    @property
     def untimed_score(self) -> float:
         """Return a score to compare untimed candidates: capped accuracy, less a penalty for float layers."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank

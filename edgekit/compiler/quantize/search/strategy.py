@@ -84,7 +84,7 @@ def with_optimized_weights(recipe: Recipe) -> Recipe:
 
 def best_of(measurements: Sequence[Measurement], structure: CandidateConfig) -> Measurement:
     """Return the most accurate measurement so far of a placement and its float nodes."""
-    return max((m for m in measurements if m.config.structure == structure.structure), key=lambda m: m.rank)
+    return max((m for m in measurements if m.config.structure == structure.structure), key=lambda m: m.accuracy)
 
 
 MAX_STRUCTURES = 3
@@ -190,8 +190,7 @@ class _FastestSearch:
         """
         better = better_recipe(quick)
         if self._is_good_enough(quick):
-            if quick.unit or not quick.saturated:
-                self._attempt(replace(quick.config, recipe=better))
+            self._attempt(replace(quick.config, recipe=better))
             return self._accept(quick.config, (QUICK,))
         recipes = (better, BASELINE) if quick.unit else (better,)
         return self._may_be_enough(quick) and self._accept(quick.config, recipes)
