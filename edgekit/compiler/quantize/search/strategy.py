@@ -84,7 +84,9 @@ def with_optimized_weights(recipe: Recipe) -> Recipe:
 
 def best_of(measurements: Sequence[Measurement], structure: CandidateConfig) -> Measurement:
     """Return the most accurate measurement so far of a placement and its float nodes."""
-    return max((m for m in measurements if m.config.structure == structure.structure), key=lambda m: m.accuracy)
+    return max(
+        (m for m in measurements if m.config.structure == structure.structure), key=lambda m: m.accuracy
+    )
 
 
 MAX_STRUCTURES = 3
