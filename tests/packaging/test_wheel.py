@@ -131,6 +131,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "operators.json",
             "generate/host/judge/*.txt",
             "native/README.md",
+            "serve/try.html",
             "native/standalone.cpp",
             "native/include/*.h",
             "native/source/*.h",
