@@ -93,9 +93,8 @@ class Forecast:
             self._begin(running, now)
         if stage.done and stage.total:
             counted = COUNTED.get(stage.name, 1.0) * stage.done / stage.total
-            self._share = (
-                counted**2 if _kind(self._part) == OPTIMIZED else counted
-            )  # later layers take longer
+            is_slower = _kind(self._part) == OPTIMIZED  # its later layers take longer
+            self._share = counted**2 if is_slower else counted
             self._counted_s = now - self._began_s
 
     def _begin(self, running: str, now: float) -> None:
