@@ -41,6 +41,9 @@ IDLE_S = 5.0
 """Idle time after which the thread ends; the next request starts a new one."""
 RESERVE = 1.5
 """Multiple of a batch's time that is reserved before a deadline."""
+CAUTION = 1.25
+"""Multiple of the estimated wait that must end before a deadline: a request that cannot be answered in time is
+refused at once, and not when its deadline has passed in the queue."""
 
 
 class _Request(NamedTuple):
@@ -177,7 +180,7 @@ class Requests(Closing):
         if len(self._queue) >= self._limit and request.priority >= max(self._queue).priority:
             return f"the queue is full ({self._limit} requests); retry later, or raise limit"
         if self._shed and request.due_s < inf:
-            answered_s = request.queued_s + self._expected_s(request)
+            answered_s = request.queued_s + CAUTION * self._expected_s(request)
             if answered_s > request.due_s:
                 ahead, deadline_ms = len(self._queue), 1000 * (request.due_s - request.queued_s)
                 return f"{ahead} requests wait, longer than {deadline_ms:g} ms"
