@@ -42,8 +42,8 @@ IDLE_S = 5.0
 RESERVE = 1.5
 """Multiple of a batch's time that is reserved before a deadline."""
 CAUTION = 1.25
-"""Multiple of the estimated wait that must end before a deadline: a request that cannot be answered in time is
-refused at once, and not when its deadline has passed in the queue."""
+"""Multiple of the estimated wait that must end before a deadline: a request that cannot be answered in time
+is refused at once, and not when its deadline has passed in the queue."""
 
 
 class _Request(NamedTuple):
