@@ -1,7 +1,7 @@
 """Frames as cameras and video decoders give them: luma of all pixels, chroma of every second one.
 
-The planes are resized first, chroma to the full size of the result, and only the result is converted to RGB:
-half of the time of converting the frame, and less for larger frames. Arrays are those of OpenCV:
+The planes are resized first, chroma to the full size of the result, and only the result is converted to RGB.
+That is faster than converting the frame if it is much larger (docs/runtime-latency.md). Arrays are OpenCV's:
 
     nv12    uint8 [height * 3 / 2, width]: rows of Y, then rows of U V U V ...
     i420    uint8 [height * 3 / 2, width]: rows of Y, then all of U, then all of V

@@ -37,7 +37,7 @@ from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.label import label_of
 from edgekit.processing.predictions.text2text import WrittenText
 from edgekit.processing.predictions.transcribe import Transcript
-from edgekit.report.sources import Answer, Item, Source, sample_name, source_of
+from edgekit.report.sources import Answer, Item, sample_name, source_of
 from edgekit.runtime.session_card import card_of
 from edgekit.target.precisions import FULL_PRECISION
 
@@ -144,7 +144,7 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
             A model without a task takes arrays.
 
     Raises:
-        UsageError: it is a cascade, or there is no fp32 variant.
+        UsageError: it is a cascade, or has no fp32 variant.
         SampleError: there are no such samples, or one can't be read.
         NoVariantError: the float variant does not run here.
     """
@@ -163,13 +163,13 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     offered = [v for v in kept_of(bundle.variants) if v.usable and v.shrunk is None]
     if kind.noun == "picture" and task != "classify":  # each has its own picture
         offered = [choice.variant for group in choices(bundle.variants).values() for choice in group]
-    expected = _run(kind, bundle, reference, reads)
+    expected = kind.answers(bundle, reference, reads)
     found: dict[str, list[Answer]] = {}
     missing: list[tuple[str, str]] = []
     for variant in offered:
         if variant is not reference:
             try:
-                found[variant.name] = _run(kind, bundle, variant, reads)
+                found[variant.name] = kind.answers(bundle, variant, reads)
             except EdgeKitError as problem:
                 missing.append((variant.name, printable(reason_of(problem))))
     labels = _labels(paths, card)
@@ -183,19 +183,21 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     shown_paths = worst[: max(1, most)] if kind.noun != "sample" else []
     samples = tuple(_sample(sample_name(paths[i]), reads[i], runs, i, judged[i], whole) for i in shown_paths)
     count = f"{len(paths)} {kind.noun}{'s' if len(paths) > 1 else ''}"
-    shown = f"{len(samples)} worst are shown"
+    shown = f"the {len(samples)} worst are shown"
     if not samples:
-        shown = "residuals are below"
+        shown = "the residuals are below"
     elif len(samples) == len(paths):
-        shown = "worst disagreements first"
+        shown = "the worst disagreements first"
     elif whole:
         wrong = sum(_is_wrong(runs, index) for index in range(len(paths)))
-        shown = f"{wrong} that a variant gets wrong come first" if wrong else "none is wrong; one is shown"
+        shown = (
+            f"the {wrong} that a variant gets wrong come first" if wrong else "none is wrong; one is shown"
+        )
     caption = (
         f"The answers of {reference.name} (SNR {lowest_snr(reference)} against the source model) and of the "
-        f"{'other variants' if len(offered) > 1 else 'others'}, on {count}; the {shown}."
+        f"{'other variants' if len(offered) > 1 else 'others'}, on {count}; {shown}."
     )
-    return ShownSamples(caption.replace("the none", "none"), samples, tuple(missing), runs)
+    return ShownSamples(caption, samples, tuple(missing), runs)
 
 
 def _reference(bundle: Bundle, quantized: bool = False) -> Variant:
@@ -216,10 +218,6 @@ def _reference(bundle: Bundle, quantized: bool = False) -> Variant:
         return min((math.inf if snr is None else float(snr) for snr in figures), default=-math.inf)
 
     return max(floats, key=closeness)
-
-
-def _run(kind: Source, bundle: Bundle, variant: Variant, reads: Sequence[Callable[[], Item]]) -> list[Answer]:
-    return kind.answers(bundle, variant, reads)
 
 
 def _labels(paths: Sequence[Path], card: Card | None) -> list[str]:

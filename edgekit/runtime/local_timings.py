@@ -54,6 +54,22 @@ def keep(bundle: Bundle, times: Mapping[str, tuple[float, str]]) -> bool:
     return _write(bundle, {"variants": rows})
 
 
+def measure(bundle: Bundle, names: Sequence[str], seconds: float) -> dict[str, tuple[float, str]]:
+    """Measure variants in a child process now, and return the kept times in the form of :func:`recalled`."""
+    if not why_unmeasured(bundle):
+        _start_child(bundle, names, seconds).wait()
+    return recalled(bundle)
+
+
+def _start_child(bundle: Bundle, names: Sequence[str], seconds: float) -> subprocess.Popen[bytes]:
+    import subprocess  # here: takes 9 ms
+
+    nowhere = subprocess.DEVNULL
+    arguments = [bundle.name, bundle.digest, str(seconds), *names]
+    command = [sys.executable, "-m", "edgekit.runtime.time_variants", *arguments]
+    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+
+
 def _record(bundle: Bundle) -> dict[str, Json]:
     folder = timings.timings_folder()
     record = json_records.recall(folder, _name(bundle), timings.TIMING_LIMIT_BYTES) if folder.is_dir() else {}
@@ -94,12 +110,7 @@ class VariantTiming:
     def _run(self) -> None:
         # Another process may be measuring, or have measured. The mark also shows whether times can be kept.
         if not self._cancelled.acquire(timeout=DELAY_S) and not recalled(self._bundle) and self._claim():
-            import subprocess  # here: takes 9 ms
-
-            nowhere, module = subprocess.DEVNULL, "edgekit.runtime.time_variants"
-            arguments = [self._bundle.name, self._bundle.digest, str(MEASURED_S), *self._names]
-            command = [sys.executable, "-m", module, *arguments]
-            child = self._child = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+            child = self._child = _start_child(self._bundle, self._names, MEASURED_S)
             end_s = time.monotonic() + MEASUREMENT_LIMIT_S
             while child.poll() is None:
                 if self._cancelled.acquire(timeout=0.1) or time.monotonic() > end_s:

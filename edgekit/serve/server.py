@@ -160,8 +160,8 @@ def _check_loaded(split: TrafficSplit, models: ServedModels, is_wyoming: bool) -
         need_audio(models)
     for name, version in (rule.key for rule in split.rules):
         if version not in (versions := models.versions(name)):
-            has = f"it has {', '.join(versions)}" if versions else "there is no such model"
-            raise UsageError(f"--split {name}:{version}: {name} has no version {version}; {has}")
+            known = f"; it has {', '.join(versions)}" if versions else ", and is not served"
+            raise UsageError(f"--split {name}:{version}: {name} has no version {version}{known}")
 
 
 def _models(request: ServeRequest, bundles: Mapping[Key, Paths]) -> ServedModels:

@@ -23,7 +23,7 @@ USER_HEADER = b"edgekit-user"
 LEAST_OUTCOMES = 30
 """Minimum number of outcomes of a version for an interval by the normal distribution."""
 QUANTILE = 1.96
-"""Of the normal distribution, for an interval of 95 %."""
+"""Quantile .975 of the normal distribution: the interval has 95 %."""
 
 
 class Rule(NamedTuple):

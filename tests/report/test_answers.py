@@ -75,10 +75,10 @@ def test_the_worst_disagreement_comes_first(
 ) -> None:
     from edgekit.report import answers as module
 
-    run = module._run
+    kind = module.source_of(bundle)
 
-    def spoiled(kind: Any, bundle: Bundle, variant: edgekit.Variant, reads: Any) -> list[Answer]:
-        answers = run(kind, bundle, variant, reads)
+    def spoiled(bundle: Bundle, variant: edgekit.Variant, reads: Any) -> list[Answer]:
+        answers = kind.answers(bundle, variant, reads)
         if variant.name == "tflite-fp32":  # it answers the second picture wrongly
             right, other = answers[1], answers[1].prediction
             turned = dataclasses.replace(other, indices=other.indices[::-1], scores=other.scores[::-1])
@@ -87,7 +87,7 @@ def test_the_worst_disagreement_comes_first(
             answers[1] = right._replace(prediction=turned, outputs=flipped)
         return answers
 
-    monkeypatch.setattr(module, "_run", spoiled)
+    monkeypatch.setattr(module, "source_of", lambda _: kind._replace(answers=spoiled))
     answers = answers_of(bundle, str(pictures))
     assert [sample.name for sample in answers.samples] == ["1.png"]
     assert answers.samples[0].disagreement == "other than the float model's: tflite-fp32"

@@ -253,7 +253,7 @@ def test_classes_of_a_label_map(tmp_path: Path) -> None:
         ({"pixel_format": None}, "--frigate needs --pixel-format rgb or bgr"),
         ({"frigate": "ipc://socket"}, "it must be ipc:///PATH or tcp://HOST:PORT"),
         ({"frigate": "tcp://0.0.0.0:5555"}, "lets other machines in"),
-        ({"frigate": "ipc:///no/such/socket"}, "there is no folder /no/such"),
+        ({"frigate": "ipc:///no/such/socket"}, "the folder /no/such does not exist"),
         ({"listen": ":80"}, "--listen does not go with --frigate"),
         ({"bundles": ["a", "b"]}, "--frigate serves one bundle; give one"),
     ],

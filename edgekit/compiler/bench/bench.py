@@ -1,8 +1,8 @@
 """Latency of a bundle on this machine: cold start, latency through the Session, and the Session's overhead.
 
 The Session and its engine's bare runner are timed alternately in one process, so that a busy machine slows
-both. If nothing was asked for by name, all variants are first timed in turns, for sessions to start the
-fastest one here (``runtime/local_timings.py``).
+both. If nothing was asked for by name, a child process first times all variants in turns, for sessions to
+start the fastest one here (``runtime/local_timings.py``): cold starts and memory stay those of this process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from edgekit.bundle.kept_variants import kept_variants
 from edgekit.compiler.evaluate.run_bundle import golden_inputs
 from edgekit.errors import MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Session, local_timings
-from edgekit.runtime.time_variants import time_variants
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
 from edgekit.system.formats.plain_text import milliseconds, table
@@ -149,10 +148,9 @@ def _first_stage(bundle: Bundle, **options: Any) -> list[dict[str, Any]]:
     if any(options.get(name) for name in ("engine", "variant", "accelerator")):
         return [bench(bundle, **options)]
     candidates, results = kept_variants(bundle), []
-    times = time_variants(
-        bundle, [variant.name for variant in candidates], options.get("seconds", BENCH_SECONDS)
-    )
-    local_timings.keep(bundle, times)
+    seconds, times = options.get("seconds", BENCH_SECONDS), {}
+    if 0 < seconds < math.inf:  # ``bench`` refuses others
+        times = local_timings.measure(bundle, [variant.name for variant in candidates], seconds)
     for name in dict.fromkeys(candidate.target for candidate in candidates):
         try:
             registry.engine(name).engine_version()

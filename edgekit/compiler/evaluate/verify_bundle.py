@@ -149,7 +149,7 @@ def render(checks: Sequence[Check]) -> str:
 
 
 def _worst(check: Check) -> str:
-    """Return the SNR of the output that is nearest its limit, or "-" if there is no result."""
+    """Return the SNR of the output that is nearest its limit, or "-" without a result."""
     known = [error for error in check.outputs.values() if error.snr_db is not None]
     if not known:
         return "-"

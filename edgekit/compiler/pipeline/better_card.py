@@ -79,11 +79,13 @@ def find_better_card(
     @cache
     def further_part() -> list[_Compared]:
         try:
-            found = find_labels(further.paths, card) or []
+            found = find_labels(further.paths, card)
         except SampleError:  # a build without int8 does not need their labels
+            found = None
+        if found is None:
             return []
-        results = [reference.run(sample) for sample in further][: len(found)]
-        rows = zip(further.paths, found, right_by_sample(card, results, found), strict=False)
+        results = [reference.run(sample) for sample in further]
+        rows = zip(further.paths, found, right_by_sample(card, results, found), strict=True)
         return [_Compared(*row) for row in rows]
 
     others = list(_other_images(card))

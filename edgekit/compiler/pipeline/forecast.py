@@ -45,7 +45,7 @@ TYPICAL: Mapping[str, tuple[str, float, float]] = {
     "timed": ("compiled", 2.0, 0.0),
 }
 """Kind -> another kind, the multiple of its time, and seconds in addition, for a kind that has not run yet:
-fitted to eleven builds (docs/measured.md). Without a row there is no forecast until one has been measured."""
+fitted to eleven builds (docs/measured.md). Any other kind has no forecast until a part of it has ended."""
 COUNTED = {"calibrated": 0.4, "labels": 0.6}
 """Share of a part's time in which its items are counted, if not all of it."""
 LATE = 0.1

@@ -241,8 +241,8 @@ def choose(
     shipped by force.
 
     With ``int8``, if the fastest one fails the test, the most accurate other one is tested too, with a better
-    recipe if it was only measured with the quick one. There is no third: the more are tested on the same
-    samples, the less a passed test says.
+    recipe if it was only measured with the quick one. A third is never tested: the more are tested on the
+    same samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:

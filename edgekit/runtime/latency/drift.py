@@ -5,7 +5,7 @@ CUSUM (Page 1954): a cumulative sum of the log likelihood ratio between "5 % slo
 slowdowns multiply, and each is clipped at the baseline's reach, so one outlier is not taken for drift.
 
     baseline = baseline_of(times)
-    drift = Drift()
+    drift = DriftState()
     drift, change = step(drift, baseline, seconds, time.monotonic())
 """
 
@@ -106,12 +106,11 @@ def step(
         return DriftState(), 0.0 if drift.drifted else None
     began = drift.score == 0
     lasted, excess = (1, deviation) if began else (drift.lasted + 1, drift.excess + deviation)
-    if drift.drifted:
-        since_s = now_s if score >= LIMIT else drift.since_s
-    else:
-        since_s = now_s if began else drift.since_s
+    since_s = now_s if began and not drift.drifted else drift.since_s
     is_long = lasted >= SUSTAINED and now_s - since_s >= SUSTAINED_S
     reports = not drift.drifted and score >= LIMIT and is_long
-    since_s = now_s if reports else since_s
-    now = DriftState(min(score, LIMIT), lasted, since_s, excess, drift.drifted or reports)
+    drifted = drift.drifted or reports
+    if drifted and score >= LIMIT:
+        since_s = now_s
+    now = DriftState(min(score, LIMIT), lasted, since_s, excess, drifted)
     return now, math.expm1(excess / lasted) if reports else None

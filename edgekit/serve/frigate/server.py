@@ -358,7 +358,7 @@ def endpoint_of(address: str, is_protected: bool) -> str:
 def _check_path(path: Path) -> None:
     """Raise UsageError if the socket's path can't be used: ZeroMQ removes whatever is there."""
     if not path.parent.is_dir():
-        raise UsageError(f"--frigate: there is no folder {path.parent}")
+        raise UsageError(f"--frigate: the folder {path.parent} does not exist")
     if not os.path.lexists(path):
         return
     if not path.is_socket():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import edgekit
 from edgekit.bundle import Bundle, Variant
 from edgekit.compiler.bench.bench import bench, bench_engines, render
 from edgekit.errors import BundleError, EdgeKitError, NoVariantError, UsageError
-from edgekit.runtime import Session
+from edgekit.runtime import Session, local_timings
 from edgekit.system.energy import EnergyReading
-from tests.fixtures import cascades
+from tests.fixtures import cascades, models
 from tests.fixtures.bundles import small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
 
@@ -26,7 +27,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     return found
 
 
-def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
+def test_every_engine_is_timed(engines: Engines) -> None:
     results = bench_engines(small_bundle(TWO), engine=None, threads=1, seconds=0.001)
     assert [(r["variant"], r["engine"], r["threads"]) for r in results] == [
         ("a-fp32", "A Runtime 1.0", 1),
@@ -57,8 +58,29 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "  memory    50 MB at most, of this process",
         "  energy    not measured: why",
     ]
-    with Session(small_bundle(TWO), threads=1) as session:
-        assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
+
+
+@pytest.mark.needs_ort
+@pytest.mark.needs_tflite
+def test_the_times_for_sessions_are_measured_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, all variants would count as memory, and a cold start would find its engine loaded."""
+    bundle = edgekit.build(models.write(tmp_path, models.SMALL_CNN), targets=["ort", "tflite"])
+    path = bundle.save(tmp_path / "two.edgekit")
+    opened: list[str | None] = []
+    opens = Session.__init__
+
+    def noted(session: Session, *given: Any, **options: Any) -> None:
+        opened.append(options.get("variant"))
+        opens(session, *given, **options)
+
+    monkeypatch.setattr(Session, "__init__", noted)
+    with Bundle.open(path) as saved:
+        results = bench_engines(saved, threads=1, seconds=0.01)
+        assert [set(row["session_ms"]) for row in results] == [{"ort-fp32", "tflite-fp32"}] * 2
+        assert set(local_timings.recalled(saved)) == {"ort-fp32", "tflite-fp32"}
+    assert opened == [None, None]  # one for each engine, and none to time a variant
 
 
 def test_runs_start_at_the_pace_of_a_camera(engines: Engines) -> None:

@@ -266,6 +266,20 @@ def test_what_would_be_late_is_refused_at_once(session: Session, gate: Gate) -> 
     assert gate.asked == [0, 3, 1]
 
 
+def test_a_wait_that_hardly_fits_is_refused_at_once(session: Session, gate: Gate) -> None:
+    """Estimates are never exact: a request that ends in the queue has waited for nothing."""
+    with Requests(session, shed=True) as requests:
+        requests._one_s.took(100.0)
+        begun = requests.run_async(feeds(0), 600_000)
+        assert gate.running.wait(10)
+        estimate_ms = 1000 * (100.0 + requests._one_s.upper_s)
+        with pytest.raises(BusyError, match="0 requests wait, longer than"):
+            requests.run_async(feeds(1), 1.1 * estimate_ms)
+        fits = requests.run_async(feeds(2), 1.3 * estimate_ms)
+        gate.open.set()
+        assert [outcome(future) for future in (begun, fits)] == [0, 4]
+
+
 def test_one_slow_run_does_not_end_all_others(session: Session) -> None:
     with Requests(session, shed=True) as requests:
         requests._one_s.took(100.0)

@@ -211,8 +211,8 @@ class _FastestSearch:
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
         """Measure the structure with float regions; return those that are faster than the parent.
 
-        A region with more in float is slower: there is no use for one after a region that is good enough, or
-        slower than another candidate that is.
+        Each region keeps more in float than the one before and is slower, so the search stops at the first
+        that is good enough, or slower than another candidate that is.
         """
         best = best_of(self._measurements, structure)
         limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)
