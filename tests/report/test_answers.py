@@ -21,7 +21,7 @@ from edgekit.report.answers import answers_of, changed_words
 from edgekit.report.page import page_of
 from edgekit.report.parts import Evidence, confusion, language, residuals
 from edgekit.report.parts import speech as speech_part
-from edgekit.report.sources import Answer
+from edgekit.report.sources import Answer, source_of
 from tests.fixtures import models
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.sounds import wav
@@ -73,9 +73,7 @@ def test_every_sample_has_the_answers_of_the_float_model_and_of_the_others(
 def test_the_worst_disagreement_comes_first(
     bundle: Bundle, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.report import answers as module
-
-    kind = module.source_of(bundle)
+    kind = source_of(bundle)
 
     def spoiled(bundle: Bundle, variant: edgekit.Variant, reads: Any) -> list[Answer]:
         answers = kind.answers(bundle, variant, reads)
@@ -87,7 +85,7 @@ def test_the_worst_disagreement_comes_first(
             answers[1] = right._replace(prediction=turned, outputs=flipped)
         return answers
 
-    monkeypatch.setattr(module, "source_of", lambda _: kind._replace(answers=spoiled))
+    monkeypatch.setattr("edgekit.report.answers.source_of", lambda _: kind._replace(answers=spoiled))
     answers = answers_of(bundle, str(pictures))
     assert [sample.name for sample in answers.samples] == ["1.png"]
     assert answers.samples[0].disagreement == "other than the float model's: tflite-fp32"
