@@ -193,15 +193,19 @@ def greeted(path: str) -> socket.socket:
 
 def test_an_endless_message_is_dropped(server: frigate.FrigateServer) -> None:
     before_bytes, part = resident_bytes(), b"\x03" + struct.pack(">Q", 1 << 20) + bytes(1 << 20)
-    taken = 0
-    with greeted(server.endpoint.removeprefix("ipc://")) as link, contextlib.suppress(ConnectionError):
-        for _ in range(500):
-            link.sendall(part)
-            taken += 1
-    assert taken < 500
-    assert resident_bytes() < before_bytes + (250 << 20)
-    assert server.counts["dropped connections"] == 1
-    assert PlainClient(server.endpoint).ask({"model_data": True}, b"model") == TRANSFER_ANSWER
+    for attacks in (1, 2, 3):
+        taken = 0
+        with greeted(server.endpoint.removeprefix("ipc://")) as link, contextlib.suppress(ConnectionError):
+            for _ in range(500):
+                link.sendall(part)
+                taken += 1
+        assert taken < 500
+        assert resident_bytes() < before_bytes + (250 << 20)
+        client = PlainClient(server.endpoint)
+        for _ in range(30):  # the next clients stay: freed memory that the allocator keeps is not theirs
+            assert client.ask({"model_data": True}, b"model") == TRANSFER_ANSWER
+            time.sleep(0.01)
+        assert server.counts["dropped connections"] == attacks
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from edgekit.serve.frigate.worker import Worker
 from edgekit.system.closing import Closing
 from edgekit.system.cpu import default_threads
 from edgekit.system.listen_address import address_of
-from edgekit.system.memory import resident_bytes
+from edgekit.system.memory import release_unused, resident_bytes
 
 if TYPE_CHECKING:
     from edgekit.serve.serve_request import ServeRequest
@@ -46,6 +46,8 @@ GROWTH_BYTES = 64 << 20
 message's frames."""
 DATA_BYTES = 512 << 20
 """Limit of this process's memory, if it grows faster than that is noticed."""
+SETTLE_S = 0.05
+"""Time in which ZeroMQ's threads free what dropped connections held."""
 LOOK_S = 0.05
 """Maximum time between two looks at the memory and at the workers."""
 OPTIONS = (
@@ -103,7 +105,7 @@ class FrigateServer(Closing):
         self._proof = ReserveProof(self.reserve, self._numbers)
         self._is_ending = False
         self._bind()
-        self._first_bytes = resident_bytes()
+        self._first_bytes, self._settled_s = resident_bytes(), 0.0
 
     def _bind(self) -> None:
         """Bind the socket, again if it is bound: that ends all connections and frees their memory."""
@@ -194,10 +196,21 @@ class FrigateServer(Closing):
         if self.reserve.usable_s == math.inf and (self.first.target or self.first.error):
             self.reserve.options["avoid"], self.reserve.usable_s = self.first.target, 0.0
         self._schedule(now_s)
-        if resident_bytes() > self._first_bytes + GROWTH_BYTES:
+        self._limit_memory(now_s)
+
+    def _limit_memory(self, now_s: float) -> None:
+        """Drop all connections if this process has grown too much, and then release what they held: the
+        allocator keeps freed memory, which would count as that of the next clients."""
+        if now_s < self._settled_s:
+            return
+        if self._settled_s:
+            release_unused()
+            self._settled_s, self._first_bytes = 0.0, resident_bytes()
+        elif resident_bytes() > self._first_bytes + GROWTH_BYTES:
             _log("a client sends without end; all connections are dropped")
             self.counts["dropped connections"] += 1
             self._bind()
+            self._settled_s = now_s + SETTLE_S
 
     # --- messages ----------------------------------------------------------------------------------------
 
