@@ -114,9 +114,8 @@ def _adapters(variants: Sequence[Variant]) -> list[str]:
     for variant in variants:
         for name, figures in variant.evidence.get("adapters", {}).items():
             generation, snr_db = figures["generation"], figures["logits"]["snr_db"]
-            excess = 100 * (generation["perplexity"] / generation["float_perplexity"] - 1)
             db = "exact" if snr_db is None else f"{snr_db:.1f} dB"
-            rows.append([name, variant.name, f"{generation['perplexity']:.2f}", f"{excess:+.1f} %", db])
+            rows.append([name, variant.name, f"{generation['perplexity']:.2f}", _excess(generation), db])
     return ["", *table(["adapter", "variant", "perplexity", "over float's", "SNR"], rows)] if rows else []
 
 
@@ -234,17 +233,25 @@ def _kept_findings(variant: Variant) -> str:
 
 
 def _text_figures(variant: Variant) -> list[str]:
-    """Return a language model's perplexity, how much it exceeds the float model's on the same text, and the
-    share of tokens at which both agree."""
+    """Return a language model's perplexity, how much it exceeds the float model's on each kind of text, and
+    the share of tokens at which both agree."""
     scores = variant.evidence.get("generation")
     if not scores:
         return ["-", "-", "-"]
-    perplexity, whole, agreement = scores["perplexity"], scores.get("float_perplexity"), scores["agreement"]
+    perplexity, agreement = scores["perplexity"], scores["agreement"]
     return [
         "not finite" if perplexity is None else f"{perplexity:.2f}",
-        "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %",
+        _excess(scores),
         "-" if agreement is None else f"{agreement:.3f}",
     ]
+
+
+def _excess(scores: Mapping[str, Any]) -> str:
+    """Return how much the perplexity exceeds the float model's, by kind of text if there are several."""
+    if kinds := scores.get("kinds"):
+        return ", ".join(f"{kind} {_excess(figures)}" for kind, figures in sorted(kinds.items()))
+    perplexity, whole = scores["perplexity"], scores.get("float_perplexity")
+    return "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %"
 
 
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:

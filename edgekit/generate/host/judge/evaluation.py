@@ -1,8 +1,8 @@
-"""Evaluation of a decoder: perplexity on a text, logits of golden prompts, and generated text.
+"""Evaluation of a decoder: perplexity on texts of three kinds, logits of golden prompts, generated text.
 
-The text (``evaluation_text.txt``) was written for this: about 2,450 tokens of plain English prose. It is read
-in windows, each with an empty cache. Perplexity is exp of the mean negative log likelihood of the tokens that
-follow the first of each window.
+The texts (``texts.py``) are prose, source code and a chat. They are read in windows, each with an empty
+cache. Perplexity is exp of the mean negative log likelihood of the tokens that follow the first of each
+window.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.bundle.generation_evidence import KindOfText
 from edgekit.errors import EngineError
 from edgekit.generate.device.decoder import DecoderRunner
+from edgekit.generate.host.judge.texts import judged_texts, tokens_of
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder, in_windows
-from edgekit.processing.tokenizer import tokenize
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
 
-TEXT_TOKENS = 2560
-"""Most tokens of the text: a tokenizer with few words makes more of it."""
 WINDOW_TOKENS = 256
 """Most tokens of a window."""
 GOLDEN_PROMPTS = (
@@ -36,6 +35,8 @@ LOGITS_BYTES = 64 << 20
 """Most logits of a window that are in memory at one time: an engine has them twice."""
 GREEDY_TOKENS = 32
 """How many tokens a variant writes after each golden prompt."""
+CONFIDENCE = 1.96
+"""Standard errors of a mean on each side of its 95 % interval."""
 TIE = 0.01
 """Logits closer than this are a tie: engines sum in other orders."""
 
@@ -44,21 +45,30 @@ class TextReference(NamedTuple):
     """Results of the float reference.
 
     Attributes:
-        windows: The text's tokens, in windows.
-        likelihoods: Log likelihoods of the text's own tokens, for each window, float64.
+        kinds: Kind of text of each window: prose, code, chat.
+        windows: The texts' tokens, in windows.
+        likelihoods: Log likelihoods of the texts' own tokens, for each window, float64.
         likeliest: The likeliest next token at each judged position, for each window, int64.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
     """
 
+    kinds: list[str]
     windows: list[list[int]]
     likelihoods: list[Array]
     likeliest: list[Array]
     prompts: list[list[int]]
     logits: Array
 
-    def perplexity(self, windows: int | None = None) -> float:
-        """Compute the perplexity of the text, or of its first windows."""
-        return perplexity(self.likelihoods[:windows])
+    def perplexities(self) -> dict[str, float]:
+        """Compute the perplexity of each kind of text."""
+        rows: dict[str, list[Array]] = {}
+        for kind, likelihoods in zip(self.kinds, self.likelihoods, strict=True):
+            rows.setdefault(kind, []).append(likelihoods)
+        return {kind: perplexity(likelihoods) for kind, likelihoods in rows.items()}
+
+    def shown(self) -> str:
+        """Return the perplexities for people: ``28.01 on prose, 5.20 on code``."""
+        return ", ".join(f"{value:.2f} on {kind}" for kind, value in self.perplexities().items())
 
     @property
     def tokens(self) -> int:
@@ -67,9 +77,11 @@ class TextReference(NamedTuple):
 
 
 class VariantTexts(NamedTuple):
-    """Results of a variant on the same text and prompts.
+    """Results of a variant on the same texts and prompts.
 
     Attributes:
+        windows: Indices of the reference's windows that it read.
+        likelihoods: Log likelihoods of the texts' own tokens, for each of these windows, float64.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it generates after each prompt, greedily.
@@ -77,8 +89,8 @@ class VariantTexts(NamedTuple):
         token_seconds: Seconds of each generated token.
     """
 
-    windows: int
-    perplexity: float
+    windows: list[int]
+    likelihoods: list[Array]
     agreement: float
     logits: Array
     answers: list[list[int]]
@@ -86,27 +98,8 @@ class VariantTexts(NamedTuple):
     token_seconds: list[float]
 
 
-def evaluation_text() -> str:
-    """Return the text that perplexity is measured on."""
-    return _shipped("evaluation_text.txt")
-
-
-def calibration_tokens(model: LanguageModel) -> list[int]:
-    """Return the tokens that int4 is fitted to: about 1,500 of another text, which is not judged.
-
-    Raises:
-        CardError: the tokenizer is damaged.
-        MissingDependency: the package ``tokenizers`` is not installed.
-    """
-    return tokens_of(model, _shipped("calibration_text.txt"))
-
-
-def _shipped(name: str) -> str:
-    return files("edgekit.generate.host.judge").joinpath(name).read_text("utf-8")
-
-
 def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> TextReference:
-    """Run the float reference on the text and the golden prompts.
+    """Run the float reference on the texts and the golden prompts.
 
     Args:
         context: Maximum tokens of a window, and of a prompt with its response.
@@ -119,8 +112,13 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     """
     before = [] if model.bos_id is None else [model.bos_id]
     size = min(WINDOW_TOKENS, context)
-    text = tokens_of(model, evaluation_text(), special_tokens=False)
-    windows = [window for window in in_windows(text, size - len(before), before) if len(window) > 1]
+    pieces = [
+        (kind, window)
+        for kind, text in judged_texts(model).items()
+        for window in in_windows(text, size - len(before), before)
+        if len(window) > 1
+    ]
+    windows = [window for _, window in pieces]
     prompts = [tokens_of(model, prompt)[: max(size - GREEDY_TOKENS, 1)] for prompt in GOLDEN_PROMPTS]
     hidden = decoder.hidden([*windows, *prompts])
     likelihoods, likeliest = [], []
@@ -133,7 +131,34 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
         raise EngineError(
             f"{model.name}: the float reference returns logits that are not finite; check the model file"
         )
-    return TextReference(windows, likelihoods, likeliest, prompts, logits)
+    kinds = [kind for kind, _ in pieces]
+    return TextReference(kinds, windows, likelihoods, likeliest, prompts, logits)
+
+
+def figures_by_kind(reference: TextReference, written: VariantTexts) -> dict[str, KindOfText]:
+    """Compare a variant's perplexity with the reference's, on each kind of text."""
+    figures: dict[str, KindOfText] = {}
+    for kind in dict.fromkeys(reference.kinds):
+        places = [place for place, index in enumerate(written.windows) if reference.kinds[index] == kind]
+        own = [written.likelihoods[place] for place in places]
+        expected = [reference.likelihoods[written.windows[place]] for place in places]
+        differences = np.concatenate(expected) - np.concatenate(own)
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = differences.std() / math.sqrt(differences.size)
+            margin = float(np.exp(differences.mean()) * CONFIDENCE * error)
+        figures[kind] = {
+            "perplexity": six_digits(perplexity(own)),
+            "float_perplexity": six_digits(perplexity(expected)),
+            "margin": six_digits(margin),
+            "tokens": differences.size,
+        }
+    return figures
+
+
+def excess_of(figures: KindOfText) -> float:
+    """Return the share by which a perplexity exceeds the reference's; infinity if one is not finite."""
+    own, expected = figures["perplexity"], figures["float_perplexity"]
+    return own / expected - 1 if own is not None and expected else math.inf
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
@@ -148,18 +173,20 @@ def six_digits(value: float) -> float | None:
 
 
 def written_by(
-    runner: DecoderRunner, reference: TextReference, stop_ids: Sequence[int], windows: int | None = None
+    runner: DecoderRunner, reference: TextReference, stop_ids: Sequence[int], per_kind: int | None = None
 ) -> VariantTexts:
-    """Run a loaded decoder on the text and the golden prompts.
+    """Run a loaded decoder on the texts and the golden prompts.
 
     Args:
-        windows: Number of windows to read; None for all.
+        per_kind: Number of windows of each kind of text to read; None for all.
 
     Raises:
         EngineError: the engine fails.
     """
+    kinds = reference.kinds
+    windows = [i for i, kind in enumerate(kinds) if per_kind is None or kinds[:i].count(kind) < per_kind]
     likelihoods, likeliest, seconds = [], [], []
-    for window in reference.windows[:windows]:
+    for window in counted([reference.windows[index] for index in windows], "windows", name="judged"):
         runner.truncate(0)
         started = time.perf_counter()
         likelihood, best = _read(runner, window, max(1, LOGITS_BYTES // reference.logits[0].nbytes))
@@ -173,13 +200,12 @@ def written_by(
         logits.append(first)
         answers.append(answer)
         token_seconds += elapsed_s
-    same = np.concatenate(likeliest) == np.concatenate(reference.likeliest[:windows])
+    same = np.concatenate(likeliest) == np.concatenate([reference.likeliest[index] for index in windows])
     agreement = float(np.mean(same))
     each_seconds = min(whole for whole, length in seconds if length == longest) / longest
     return VariantTexts(
-        len(likelihoods), perplexity(likelihoods), agreement, np.stack(logits), answers, each_seconds,
-        token_seconds,
-    )  # fmt: skip
+        windows, likelihoods, agreement, np.stack(logits), answers, each_seconds, token_seconds
+    )
 
 
 def _read(runner: DecoderRunner, window: Sequence[int], rows: int) -> tuple[Array, Array]:
@@ -233,34 +259,22 @@ def float_choices(
 
 
 def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
-    """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows]."""
+    """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows].
+
+    Exponentials are float32, of differences of at most 0, and are summed in float64.
+    """
     likelihoods, best = [], []
     for part, targets in _parts(logits, tokens):
-        wide = part.astype(np.float64)
-        largest = wide.max(axis=-1, keepdims=True)
-        total = np.log(np.exp(wide - largest).sum(axis=-1)) + largest[:, 0]
-        likelihoods.append(wide[np.arange(len(targets)), targets] - total)
-        best.append(wide.argmax(axis=-1))
+        rows = np.arange(len(targets))
+        likeliest = part.argmax(axis=-1)
+        largest = part[rows, likeliest]
+        total = np.log(np.exp(part - largest[:, None]).sum(axis=-1, dtype=np.float64))
+        likelihoods.append(part[rows, targets].astype(np.float64) - largest - total)
+        best.append(likeliest)
     return np.concatenate(likelihoods), np.concatenate(best)
 
 
 def _parts(logits: Array, tokens: Sequence[int]) -> Iterator[tuple[Array, list[int]]]:
-    """Yield a few rows at a time: 262,144 logits in float64 are 2 MB."""
+    """Yield a few rows at a time, as float32: 262,144 logits are 1 MB."""
     for start in range(0, len(tokens), 32):
-        yield logits[start : start + 32], list(tokens[start : start + 32])
-
-
-def tokens_of(model: LanguageModel, text: str, special_tokens: bool = True) -> list[int]:
-    """Return the first TEXT_TOKENS tokens of a text.
-
-    Raises:
-        CardError: the tokenizer is damaged, or returns no tokens.
-        MissingDependency: the package ``tokenizers`` is not installed.
-    """
-    ids = tokenize(model.tokenizer, text, TEXT_TOKENS, special_tokens).ids
-    if not ids or max(ids) >= model.config.vocabulary:
-        raise EngineError(
-            f"{model.name}: its tokenizer returns tokens that the model does not have; check that both "
-            "belong together"
-        )
-    return ids
+        yield logits[start : start + 32].astype(np.float32, copy=False), list(tokens[start : start + 32])

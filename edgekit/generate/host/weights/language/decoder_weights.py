@@ -16,6 +16,7 @@ from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD
 from edgekit.generate.host.readers.language.activations import GELU_TANH
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, nearest8
+from edgekit.system.progress import counted
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array
@@ -32,7 +33,7 @@ PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
 
 
 class NearestWeights(Mapping[str, BlockWeights]):
-    """Matrices of a model as int8. One is rounded each time that it is read, and not stored.
+    """Matrices of a model as int8. One is rounded when it is first read, and then lies on pages of a file.
 
     Args:
         block: Inputs that share a scale; 0: all of them.
@@ -40,11 +41,15 @@ class NearestWeights(Mapping[str, BlockWeights]):
 
     def __init__(self, model: LanguageModel, names: Sequence[str], block: int) -> None:
         self._model, self._names, self._block = model, dict.fromkeys(names), block
+        self._scratch, self._rounded = ScratchFile(), dict[str, BlockWeights]()
 
     def __getitem__(self, name: str) -> BlockWeights:
         if name not in self._names:
             raise KeyError(name)
-        return nearest8(self._model.weight(name), self._block)
+        if name not in self._rounded:
+            rounded = nearest8(self._model.weight(name), self._block)
+            self._rounded[name] = rounded.kept(self._scratch)
+        return self._rounded[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -135,7 +140,7 @@ def _fitted(
                 start += len(matrix)
         return [inputs @ (quantized[n].floats() if n in quantized else model.weight(n)).T for n in matrices]
 
-    for layer in range(config.layers):
+    for layer in counted(range(config.layers), "layers", name="fitted"):
         x = run_layer(model, layer, x, product)
     return quantized
 

@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.generate.host.readers.language.language_model import PackedWeight
 from edgekit.generate.host.weights.language import quantize_decoder
-from edgekit.generate.host.weights.language.block_rounding import fitted4, nearest8
+from edgekit.generate.host.weights.language.block_rounding import fitted4, inverse_factor, nearest8
 from edgekit.generate.host.weights.language.decoder_weights import run_layer
 from edgekit.tensor_spec import Array
 from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
@@ -48,6 +48,19 @@ def test_a_fitted_grid_changes_a_layer_s_outputs_less_than_rounding_does() -> No
         return float((((other - matrix) @ inputs.T) ** 2).mean())
 
     assert error(found.floats()) < 0.5 * error(rounded)
+
+
+def test_the_inverse_s_factor_is_that_of_float64_and_survives_an_indefinite_matrix() -> None:
+    random = np.random.default_rng(5)
+    inputs = random.standard_normal((400, 300)) * np.exp(random.standard_normal(300))
+    moments = (inputs.T @ inputs / 400).astype(np.float32)
+    damped = moments + 0.1 * np.trace(moments) / 300 * np.eye(300)
+    exact = np.linalg.cholesky(np.linalg.inv(damped.astype(np.float64))).T
+    found = inverse_factor(moments)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact, atol=1e-6 * np.abs(exact).max())
+    indefinite = moments - np.float32(0.3 * np.trace(moments) / 300) * np.eye(300, dtype=np.float32)
+    assert np.isfinite(inverse_factor(indefinite)).all()
 
 
 def test_a_file_s_own_grid_of_4_bits_is_kept() -> None:
