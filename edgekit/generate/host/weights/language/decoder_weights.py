@@ -27,6 +27,9 @@ SEQUENCE = 256
 """Tokens that see each other in calibration."""
 SEQUENCES = 16
 """Sequences of the calibration text that are used."""
+KEPT_BITS = 6
+"""Bits of a file's matrix from which on it is not rounded to 4: the file's maker gave more bits to what loses
+most by rounding, e.g. half of the down projections of a Q4_K_M file."""
 BARS = {row.name: row.language for row in TABLE if row.language is not None}
 """Precision -> what it must reach, from the most accurate to the smallest."""
 PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
@@ -71,8 +74,8 @@ def quantize_decoder(
     """Quantize the matrices of a model to integers.
 
     ``int8``: to the nearest, symmetric. ``int4``: with a scale and a minimum for each block, on the file's
-    own grid where it has one of 4 bits, else fitted to the calibration text; the embedding and the output
-    matrix have 8 bits.
+    own grid where it has one of 4 bits, else fitted to the calibration text; 8 bits for the embedding, the
+    output matrix, and what a file of several types has in KEPT_BITS or more.
 
     Args:
         tokens: A calibration text; needed for ``int4`` where the file has other than 4-bit weights. The first
@@ -100,10 +103,7 @@ def quantize_decoder(
     scratch = ScratchFile()
     blocks = {name: nearest8(model.weight(name), block).kept(scratch) for name in ends}
     layers = [name for name in matrices if name not in ends]
-    for name in layers:
-        packed = model.packed(name)
-        if packed is not None and packed.bits == 4 and packed.block == block:
-            blocks[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
+    blocks |= _kept(model, layers, block, scratch)
     left = [name for name in layers if name not in blocks]
     if not left:
         return blocks
@@ -115,6 +115,23 @@ def quantize_decoder(
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)
     return _fitted(model, text, set(left), blocks, block, scratch)
+
+
+def _kept(
+    model: LanguageModel, names: Sequence[str], block: int, scratch: ScratchFile
+) -> dict[str, BlockWeights]:
+    """Return the matrices that are not fitted: those on a grid of 4 bits, and, in a file that gives some
+    matrices KEPT_BITS or more and others fewer, the former as int8."""
+    kept, wide = dict[str, BlockWeights](), dict[str, BlockWeights]()
+    for name in names:
+        packed = model.packed(name)
+        if packed is None:
+            continue
+        if packed.bits == 4 and packed.block == block:
+            kept[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
+        elif packed.bits >= KEPT_BITS:
+            wide[name] = nearest8(packed.values(), block).kept(scratch)
+    return kept if len(wide) == len(names) else kept | wide
 
 
 def _fitted(

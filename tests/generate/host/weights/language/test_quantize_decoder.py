@@ -109,6 +109,27 @@ def test_int4_is_fitted_to_a_text_and_keeps_the_model_s_answers() -> None:
     assert np.corrcoef(exact.ravel(), close.ravel())[0, 1] > 0.9
 
 
+@pytest.mark.parametrize(("others", "bits"), [(5, 8), (6, 4)], ids=["5 and 6 bits", "6 bits only"])
+def test_what_a_file_gives_more_bits_than_other_matrices_is_not_rounded_to_4(others: int, bits: int) -> None:
+    model = tiny_model()
+
+    def packed(name: str) -> PackedWeight | None:
+        rows, columns = model.config.weight_shapes()[name]
+        width = 6 if "down_proj" in name else others
+        scales = np.full((rows, columns // 16), 0.01, np.float32)
+        integers = np.clip(np.rint(model.weight(name) / 0.01) + (1 << (width - 1)), 0, (1 << width) - 1)
+        return PackedWeight(width, 16, integers.astype(np.uint8), scales, -(1 << (width - 1)) * scales)
+
+    found = quantize_decoder(replace(model, read_packed=packed), "int4", TEXT)
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert found[name].bits == bits
+    assert found["model.layers.1.mlp.up_proj.weight"].bits == 4
+    if bits == 8:
+        expected = packed(name)
+        assert expected is not None
+        np.testing.assert_allclose(found[name].floats(), expected.values(), atol=0.51 * 0.32 / 127)
+
+
 def test_int4_without_a_text_says_what_it_needs() -> None:
     with pytest.raises(UsageError) as failure:
         quantize_decoder(tiny_model(), "int4", TEXT[:100])
