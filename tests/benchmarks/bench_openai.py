@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 WORDS = (
@@ -25,7 +26,7 @@ WORDS = (
     "is_palindrome",
 )
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Quito")
-MAX_TOKENS = 160
+MAX_TOKENS = 300
 WEATHER = {
     "name": "get_weather",
     "description": "Return the weather of a city.",
@@ -129,7 +130,7 @@ def main(url: str, model: str) -> int:
     counts: dict[str, list[int]] = {}
     began_s = time.monotonic()
     for kind, fields in requests():
-        fault = _tried(lambda kind=kind, fields=fields: fault_of(kind, client, model, fields))
+        fault = _tried(partial(fault_of, kind, client, model, fields))
         if fault:
             print(f"{kind}: {fields['messages'][0]['content']}: {fault}")
         right, of = counts.get(kind, [0, 0])

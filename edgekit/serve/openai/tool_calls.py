@@ -190,9 +190,11 @@ def calls_in(text: str, tools: Tools) -> tuple[str, list[dict[str, Any]]]:
     >>> text, calls[0]["function"]
     ('', {'name': 'add', 'arguments': '{"a":1}'})
     """
+    whole = _call(text.strip(), tools.names)  # small models leave out the tags as well
+    if whole is not None:
+        return "", [whole]
     if tools.schema is not None or tools.form == OBJECT:
-        call = _call(text.strip(), tools.names)
-        return (text, []) if call is None else ("", [call])
+        return text, []
     calls = [_call(block, tools.names) for block in _blocks(text)]
     valid = [call for call in calls if call is not None]
     if not valid or len(valid) < len(calls):

@@ -47,6 +47,8 @@ def pieces_of(text: str, size: int) -> list[str]:
         (TAGS, "It is < 5 <tool", "It is < 5 <tool", []),
         (TAGS, TAGGED.replace("weather", "other"), None, []),
         (TAGS, "<tool_call>{bad}</tool_call> rest", None, []),
+        (TAGS, f" {CALL} ", "", ["weather"]),
+        (TAGS, '{"temperature": 5}', None, []),
         (OBJECT, f" {CALL} ", "", ["weather"]),
         (OBJECT, '{"name": "now", "parameters": {}}', "", ["now"]),
         (OBJECT, "  \n hello { }", None, []),
@@ -121,7 +123,7 @@ def test_a_template_without_functions_gets_them_in_its_messages(system: bool) ->
     tools = read_tools({"tools": [WEATHER]}, "{{ messages }}", ())
     assert (tools.listed, tools.form, tools.many) == ((), TAGS, True)
     call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "Rome, and Oslo?\n"},
         {"role": "assistant", "content": "", "tool_calls": [call, call]},
