@@ -15,13 +15,16 @@ TOOLS = 128
 """Maximum number of functions, as in the API."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 BEGIN, END = "<tool_call>", "</tool_call>"
-DESCRIPTION = """You can call these functions, described as JSON:
+DESCRIPTION = """# Tools
+
+You may call functions. They are, one JSON object in a line:
 {functions}
-To call one, answer with its name and its arguments:
+
+To call a function, answer with a JSON object of its name and all required arguments, within tags:
 {begin}
-{{"name": "...", "arguments": {{...}}}}
+{{"name": "<name of the function>", "arguments": {{"<name of the argument>": <value>}}}}
 {end}
-Results are between <tool_response> and </tool_response>. Answer in words if no function is needed."""
+Results of calls come within <tool_response></tool_response>. If no function is needed, answer in words."""
 TAGS, OBJECT = "tags", "object"
 """Forms of a call: a JSON object between tags (Hermes, Qwen), or the answer is the object (Llama 3)."""
 

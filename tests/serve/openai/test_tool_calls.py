@@ -137,7 +137,7 @@ def test_a_template_without_functions_gets_them_in_its_messages(system: bool) ->
         found[0]["content"],
         '<tool_call>\n{"name":"weather","arguments":{"city":"Rome"}}\n</tool_call>',
     )
-    assert first.startswith("Be short.\n\nYou can") if system else first.endswith("\n\nRome, and Oslo?\n")
+    assert first.startswith("Be short.\n\n# Tools") if system else first.endswith("\n\nRome, and Oslo?\n")
     assert '{"name":"weather","description":"Today\'s {weather}"}' in first
     assert found[-3]["content"] == f"{written}\n{written}"
     assert found[-2]["content"].count("<tool_response>") == 2
