@@ -31,6 +31,10 @@ class KindOfText(TypedDict):
     margin: float | None
     """Half of the 95 % interval of perplexity / float_perplexity, from the differences of the tokens'
     log likelihoods, which are taken as independent."""
+    divergence: float | None
+    """Mean Kullback-Leibler divergence from the float reference's distributions of the next token, in nats,
+    over its 64 likeliest tokens and all others together. exp(divergence) is the factor by which the
+    perplexity is expected to grow."""
     tokens: int
 
 

@@ -2,14 +2,16 @@
 
 The texts (``texts.py``) are prose, source code and a chat. They are read in windows, each with an empty
 cache. Perplexity is exp of the mean negative log likelihood of the tokens that follow the first of each
-window.
+window. Rounding makes some of these tokens likelier and others less likely, so that on a short text luck may
+hide its loss. The divergence from the reference's distributions has no such luck: it is the expected increase
+of the negative log likelihood if the next tokens are distributed as the reference says.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +39,10 @@ GREEDY_TOKENS = 32
 """How many tokens a variant writes after each golden prompt."""
 CONFIDENCE = 1.96
 """Standard errors of a mean on each side of its 95 % interval."""
+TOP = 64
+"""Tokens of each position whose likelihoods the divergence compares one by one; the others as one."""
+SMALLEST = 1e-9
+"""Least probability of the other tokens: that of 64 tokens in float32 may exceed 1."""
 TIE = 0.01
 """Logits closer than this are a tie: engines sum in other orders."""
 
@@ -47,13 +53,15 @@ class TextReference(NamedTuple):
     Attributes:
         kinds: Kind of text of each window: prose, code, chat.
         windows: The texts' tokens, in windows.
-        likelihoods: Log likelihoods of the texts' own tokens, for each window, float64.
+        targets: The text's own next token and the TOP likeliest, for each window, int64 [rows, 1 + TOP].
+        likelihoods: Their log likelihoods, for each window, float64 [rows, 1 + TOP].
         likeliest: The likeliest next token at each judged position, for each window, int64.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
     """
 
     kinds: list[str]
     windows: list[list[int]]
+    targets: list[Array]
     likelihoods: list[Array]
     likeliest: list[Array]
     prompts: list[list[int]]
@@ -81,7 +89,7 @@ class VariantTexts(NamedTuple):
 
     Attributes:
         windows: Indices of the reference's windows that it read.
-        likelihoods: Log likelihoods of the texts' own tokens, for each of these windows, float64.
+        likelihoods: Log likelihoods of the reference's targets, for each of these windows, float64.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it generates after each prompt, greedily.
@@ -121,9 +129,11 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     windows = [window for _, window in pieces]
     prompts = [tokens_of(model, prompt)[: max(size - GREEDY_TOKENS, 1)] for prompt in GOLDEN_PROMPTS]
     hidden = decoder.hidden([*windows, *prompts])
-    likelihoods, likeliest = [], []
+    targets, likelihoods, likeliest = [], [], []
     for window, rows in zip(windows, hidden, strict=False):
-        likelihood, best = judged(decoder.logits(rows[:-1]), window[1:])
+        window_logits = decoder.logits(rows[:-1])
+        targets.append(np.column_stack([window[1:], _top(window_logits)]))
+        likelihood, best = judged(window_logits, targets[-1])
         likelihoods.append(likelihood)
         likeliest.append(best)
     logits = decoder.logits(np.stack([rows[-1] for rows in hidden[len(windows) :]]))
@@ -132,7 +142,13 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
             f"{model.name}: the float reference returns logits that are not finite; check the model file"
         )
     kinds = [kind for kind, _ in pieces]
-    return TextReference(kinds, windows, likelihoods, likeliest, prompts, logits)
+    return TextReference(kinds, windows, targets, likelihoods, likeliest, prompts, logits)
+
+
+def _top(logits: Array) -> Array:
+    """Return the TOP likeliest tokens of each row, int64 [rows, TOP]; all of a smaller vocabulary."""
+    count = min(TOP, logits.shape[1])
+    return np.stack([np.argpartition(row, -count)[-count:] for row in logits])
 
 
 def figures_by_kind(reference: TextReference, written: VariantTexts) -> dict[str, KindOfText]:
@@ -140,31 +156,66 @@ def figures_by_kind(reference: TextReference, written: VariantTexts) -> dict[str
     figures: dict[str, KindOfText] = {}
     for kind in dict.fromkeys(reference.kinds):
         places = [place for place, index in enumerate(written.windows) if reference.kinds[index] == kind]
-        own = [written.likelihoods[place] for place in places]
-        expected = [reference.likelihoods[written.windows[place]] for place in places]
-        differences = np.concatenate(expected) - np.concatenate(own)
+        own = np.concatenate([written.likelihoods[place] for place in places])
+        expected = np.concatenate([reference.likelihoods[written.windows[place]] for place in places])
+        differences = expected[:, 0] - own[:, 0]
         with np.errstate(over="ignore", invalid="ignore"):
             error = differences.std() / math.sqrt(differences.size)
             margin = float(np.exp(differences.mean()) * CONFIDENCE * error)
         figures[kind] = {
-            "perplexity": six_digits(perplexity(own)),
-            "float_perplexity": six_digits(perplexity(expected)),
+            "perplexity": six_digits(perplexity([own])),
+            "float_perplexity": six_digits(perplexity([expected])),
             "margin": six_digits(margin),
+            "divergence": six_digits(divergence(expected, own)),
             "tokens": differences.size,
         }
     return figures
 
 
-def excess_of(figures: KindOfText) -> float:
-    """Return the share by which a perplexity exceeds the reference's; infinity if one is not finite."""
-    own, expected = figures["perplexity"], figures["float_perplexity"]
-    return own / expected - 1 if own is not None and expected else math.inf
+def divergence(reference: Array, variant: Array) -> float:
+    """Compute the mean Kullback-Leibler divergence of the variant from the reference, in nats.
+
+    Args:
+        reference, variant: Log likelihoods of the reference's targets, float64 [rows, 1 + TOP].
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares, others = np.exp(reference[:, 1:]), np.exp(variant[:, 1:])
+        rest, other_rest = (np.maximum(1 - each.sum(axis=-1), SMALLEST) for each in (shares, others))
+        rows = (shares * (reference - variant)[:, 1:]).sum(axis=-1) + rest * np.log(rest / other_rest)
+        return max(0.0, float(rows.mean()))
+
+
+def losses(figures: KindOfText) -> tuple[float, float]:
+    """Return the share by which the perplexity exceeds the reference's on the text, and by which it is
+    expected to by the divergence; infinity for what is not finite."""
+    own, expected, nats = figures["perplexity"], figures["float_perplexity"], figures["divergence"]
+    measured = own / expected - 1 if own is not None and expected else math.inf
+    return measured, math.inf if nats is None else math.expm1(nats)
+
+
+def missed(kinds: Mapping[str, KindOfText], limit: float) -> str:
+    """Return why a variant's perplexity misses the limit, with the worst kind of text; "" if it does not."""
+    worst, kind = max((max(losses(figures)), kind) for kind, figures in kinds.items())
+    if worst <= limit:
+        return ""
+    own, whole = kinds[kind]["perplexity"], kinds[kind]["float_perplexity"]
+    if own is None or math.isinf(worst):
+        return f"perplexity on {kind} is not finite"
+    above, allowed = f"{100 * worst:.1f} % above the float model's", f"{100 * limit:g} % is allowed"
+    if losses(kinds[kind])[0] == worst:
+        return f"perplexity {own:.2f} on {kind}, {above} {whole:.2f}; {allowed}"
+    return f"its distributions on {kind} diverge: the expected perplexity is {above}; {allowed}"
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
-    """Compute exp of the mean negative log likelihood."""
+    """Compute exp of the mean negative log likelihood of the texts' own tokens.
+
+    Args:
+        likelihoods: Float [rows], or [rows, targets], of which the first is the text's own.
+    """
+    rows = np.concatenate(likelihoods)
     with np.errstate(over="ignore"):
-        return float(np.exp(-np.concatenate(likelihoods).mean()))
+        return float(np.exp(-(rows if rows.ndim == 1 else rows[:, 0]).mean()))
 
 
 def six_digits(value: float) -> float | None:
@@ -186,10 +237,12 @@ def written_by(
     kinds = reference.kinds
     windows = [i for i, kind in enumerate(kinds) if per_kind is None or kinds[:i].count(kind) < per_kind]
     likelihoods, likeliest, seconds = [], [], []
-    for window in counted([reference.windows[index] for index in windows], "windows", name="judged"):
+    rows = max(1, LOGITS_BYTES // reference.logits[0].nbytes)
+    for index in counted(windows, "windows", name="judged"):
+        window = reference.windows[index]
         runner.truncate(0)
         started = time.perf_counter()
-        likelihood, best = _read(runner, window, max(1, LOGITS_BYTES // reference.logits[0].nbytes))
+        likelihood, best = _read(runner, window, reference.targets[index], rows)
         seconds.append((time.perf_counter() - started, len(window)))
         likelihoods.append(likelihood)
         likeliest.append(best)
@@ -208,13 +261,12 @@ def written_by(
     )
 
 
-def _read(runner: DecoderRunner, window: Sequence[int], rows: int) -> tuple[Array, Array]:
+def _read(runner: DecoderRunner, window: Sequence[int], targets: Array, rows: int) -> tuple[Array, Array]:
     """Read a window in steps of up to ``rows`` tokens, and judge their logits as ``judged``."""
     judgements = []
-    for start in range(0, len(window) - 1, rows):
-        targets = window[start + 1 : start + 1 + rows]
-        tokens = window[start : start + len(targets)]
-        judgements.append(judged(runner.forward(tokens, rows=len(tokens)), targets))
+    for start in range(0, len(targets), rows):
+        part = targets[start : start + rows]
+        judgements.append(judged(runner.forward(window[start : start + len(part)], rows=len(part)), part))
     likelihoods, likeliest = zip(*judgements, strict=True)
     return np.concatenate(likelihoods), np.concatenate(likeliest)
 
@@ -258,8 +310,12 @@ def float_choices(
     ]
 
 
-def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
-    """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows].
+def judged(logits: Array, tokens: Sequence[int] | Array) -> tuple[Array, Array]:
+    """Return log likelihoods of tokens, float64, in their shape, and the likeliest ones, int64 [rows].
+
+    Args:
+        logits: [rows, vocabulary].
+        tokens: One of each row [rows], or several [rows, n].
 
     Exponentials are float32, of differences of at most 0, and are summed in float64.
     """
@@ -269,12 +325,14 @@ def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
         likeliest = part.argmax(axis=-1)
         largest = part[rows, likeliest]
         total = np.log(np.exp(part - largest[:, None]).sum(axis=-1, dtype=np.float64))
-        likelihoods.append(part[rows, targets].astype(np.float64) - largest - total)
+        chosen = part[rows[:, None], targets.reshape(len(targets), -1)].astype(np.float64)
+        likelihoods.append((chosen - (largest + total)[:, None]).reshape(targets.shape))
         best.append(likeliest)
     return np.concatenate(likelihoods), np.concatenate(best)
 
 
-def _parts(logits: Array, tokens: Sequence[int]) -> Iterator[tuple[Array, list[int]]]:
+def _parts(logits: Array, tokens: Sequence[int] | Array) -> Iterator[tuple[Array, Array]]:
     """Yield a few rows at a time, as float32: 262,144 logits are 1 MB."""
-    for start in range(0, len(tokens), 32):
-        yield logits[start : start + 32].astype(np.float32, copy=False), list(tokens[start : start + 32])
+    targets = np.asarray(tokens)
+    for start in range(0, len(targets), 32):
+        yield logits[start : start + 32].astype(np.float32, copy=False), targets[start : start + 32]

@@ -22,9 +22,9 @@ from edgekit.generate.host.judge.evaluation import (
     GREEDY_TOKENS,
     TextReference,
     VariantTexts,
-    excess_of,
     figures_by_kind,
     float_choices,
+    missed,
     perplexity,
     six_digits,
     written_by,
@@ -122,17 +122,10 @@ def _judge(
     """Reject a variant whose texts miss the bar. Return the evidence."""
     accuracy = compare([reference.logits], [written.logits], bar.logits_db)
     kinds = figures_by_kind(reference, written)
-    excess, kind = max((excess_of(figures), kind) for kind, figures in kinds.items())
     if not accuracy.within_limit:
         variant.reject(f"{label}logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
-    elif excess > bar.perplexity:
-        own, whole = kinds[kind]["perplexity"], kinds[kind]["float_perplexity"]
-        variant.reject(
-            f"{label}perplexity on {kind} is not finite"
-            if own is None
-            else f"{label}perplexity {own:.2f} on {kind}, {100 * excess:.1f} % above the float model's"
-            f" {whole:.2f}; {100 * bar.perplexity:g} % is allowed"
-        )
+    elif reason := missed(kinds, bar.perplexity):
+        variant.reject(label + reason)
     expected = [reference.likelihoods[index] for index in written.windows]
     return accuracy.as_json(), {
         "perplexity": six_digits(perplexity(written.likelihoods)),

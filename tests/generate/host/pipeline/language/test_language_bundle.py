@@ -84,6 +84,7 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
         "perplexity",
         "over",
         "float's",
+        "expected",
         "top-1",
         "size",
         "SNR",
@@ -95,7 +96,7 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
     ]
     assert f"{built.variants[0].evidence['generation']['perplexity']:.2f}" in row
     kinds = built.variants[0].evidence["generation"]["kinds"]
-    assert "  chat +0.0 %, code +0.0 %, prose +0.0 %  " in row
+    assert "  chat +0.0 %, code +0.0 %, prose +0.0 %  +0.0 %  " in row
     order = ("prose", "code", "chat")
     whole = ", ".join(f"{kinds[kind]['float_perplexity']:.2f} on {kind}" for kind in order)
     assert f" tokens of text, where its perplexity is {whole}; " in basis
