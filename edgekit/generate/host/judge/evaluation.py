@@ -186,11 +186,12 @@ def divergence(reference: Array, variant: Array) -> float:
 
 
 def losses(figures: KindOfText) -> tuple[float, float]:
-    """Return the share by which the perplexity exceeds the reference's on the text, and by which it is
-    expected to by the divergence; infinity for what is not finite."""
-    own, expected, nats = figures["perplexity"], figures["float_perplexity"], figures["divergence"]
-    measured = own / expected - 1 if own is not None and expected else math.inf
-    return measured, math.inf if nats is None else math.expm1(nats)
+    """Return by which share a variant's perplexity exceeds the reference's: at least, which is the lower end
+    of the measured share's interval, and expected, by the divergence; infinity for what is not finite."""
+    own, expected, margin = figures["perplexity"], figures["float_perplexity"], figures["margin"]
+    nats = figures["divergence"]
+    least = math.inf if own is None or not expected or margin is None else own / expected - 1 - margin
+    return least, math.inf if nats is None else math.expm1(nats)
 
 
 def missed(kinds: Mapping[str, KindOfText], limit: float) -> str:
@@ -198,13 +199,17 @@ def missed(kinds: Mapping[str, KindOfText], limit: float) -> str:
     worst, kind = max((max(losses(figures)), kind) for kind, figures in kinds.items())
     if worst <= limit:
         return ""
-    own, whole = kinds[kind]["perplexity"], kinds[kind]["float_perplexity"]
-    if own is None or math.isinf(worst):
+    own, whole, margin = kinds[kind]["perplexity"], kinds[kind]["float_perplexity"], kinds[kind]["margin"]
+    allowed = f"{100 * limit:g} % is allowed"
+    if own is None or not whole or margin is None or math.isinf(worst):
         return f"perplexity on {kind} is not finite"
-    above, allowed = f"{100 * worst:.1f} % above the float model's", f"{100 * limit:g} % is allowed"
-    if losses(kinds[kind])[0] == worst:
-        return f"perplexity {own:.2f} on {kind}, {above} {whole:.2f}; {allowed}"
-    return f"its distributions on {kind} diverge: the expected perplexity is {above}; {allowed}"
+    if losses(kinds[kind])[1] == worst:
+        return (
+            f"perplexity on {kind} is expected to be {100 * worst:.1f} % above the float model's, by the "
+            f"divergence of its distributions; {allowed}"
+        )
+    excess = f"{100 * (own / whole - 1):.1f} % (+- {100 * margin:.1f})"
+    return f"perplexity {own:.2f} on {kind}, {excess} above the float model's {whole:.2f}; {allowed}"
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
