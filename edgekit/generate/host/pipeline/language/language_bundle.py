@@ -205,10 +205,10 @@ def _context(model: LanguageModel, context: int | None) -> int:
 
 
 def described(model: LanguageModel) -> str:
-    """Describe format, architecture and size."""
+    """Describe format, architecture and size, with the note of the reader."""
     return (
         f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
-        f" {model.config.layers} layers"
+        f" {model.config.layers} layers{'; ' if model.note else ''}{model.note}"
     )
 
 
