@@ -18,7 +18,7 @@ from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
@@ -51,9 +51,12 @@ def compile_decoder(
     with tempfile.TemporaryFile() as file:
         graph.write_data(file)
         data = mapped(file)
-    return Artifact(
-        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: data}, options, facts
-    )
+    files: dict[str, Content] = {
+        MODEL_FILE: proto.SerializeToString(deterministic=True),
+        DATA_FILE: data,
+    }
+    tensors = {DATA_FILE: [(offset, size) for _, offset, size in graph.places()]}
+    return Artifact(files, options, facts, tensors)
 
 
 class _OrtDecoder(DecoderWriter):

@@ -21,6 +21,7 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
+from edgekit.compiler.pipeline.shared_tensors import share_tensors
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
@@ -246,6 +247,7 @@ def _bundle(
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
         samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
     )  # fmt: skip
+    share_tensors(variants, manifest["variants"], entries)
     manifest["options"]["context"] = job.context
     manifest["extensions"] = {
         "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},
