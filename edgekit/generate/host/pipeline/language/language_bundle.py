@@ -124,9 +124,8 @@ def _built(
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         judged = judged_adapters(adapters, model, context)
-        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
-        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
-        notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
+        adapted = [f"; with {name} {row.reference.shown()}" for name, row in judged.items()]
+        notify(f"perplexity {reference.shown()}{''.join(adapted)}; {reference.tokens} tokens")
     faults = Faults(model.sha256)
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
@@ -242,9 +241,7 @@ def _bundle(
         "architecture": model.config.architecture,
         "parameters": parameters(model),
     }
-    origin = (
-        f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
-    )
+    origin = f"{reference.tokens} tokens of text, where its perplexity is {reference.shown()}"
     manifest = manifest_of(
         request, targets, variants, entries,
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
