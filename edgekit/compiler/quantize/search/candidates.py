@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
+from edgekit.tensor_spec import Array
 
 COMPILED_LIMIT = 4
 """Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""
@@ -230,9 +231,7 @@ class Candidates:
                 compiled = self._compiled(quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
                     self.report("running")
-                    outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
-                    self.report("timing")
-                    ratio = self._ratio(config, float_share, runner)
+                    outputs, ratio = self._run(config, float_share, runner)
             else:
                 self.report("running")
                 outputs = run_qdq_graph(quantized.model, validation)
@@ -242,16 +241,21 @@ class Candidates:
         fidelity = self._context.evaluator.evaluate(outputs)
         return Measurement(config, fidelity, ratio, float_share=float_share)
 
-    def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
-        """Measure the latency relative to the parent, timed once for all recipes with the same float share.
+    def _run(
+        self, config: CandidateConfig, float_share: float, runner: Runner
+    ) -> tuple[Sequence[Mapping[str, Array]], float | None]:
+        """Run a candidate on the validation samples, and return its outputs and its latency relative to the
+        parent, timed once for all recipes with the same float share.
 
         A recipe changes which layers are float only by its ranges, which decide which channels cannot share a
         scale (``place``); otherwise it only changes constants.
         """
-        structure = (config.placement, config.floats, float_share)
-        if self._timer is not None and structure not in self._ratios:
-            self._ratios[structure] = self._timer.ratio(runner)
-        return self._ratios.get(structure)
+        structure, validation = (config.placement, config.floats, float_share), self._context.validation
+        if self._timer is None or structure in self._ratios:
+            outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
+            return outputs, self._ratios.get(structure)
+        outputs, self._ratios[structure] = self._timer.run(runner, validation)
+        return outputs, self._ratios[structure]
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
