@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.evaluate.timing import OWN_TIME, WARM_UP_RUNS, Timed, opened, turns
+from edgekit.compiler.evaluate.timing import OWN_TIME, WARM_UP_RUNS, Timed, is_over, opened, turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.system import json_records, timings
 from edgekit.system.progress import counted
@@ -64,38 +64,41 @@ class RelativeTimer:
         The parent runs in turns on the same samples until there are PAIRED_ROUNDS rounds, so that the runs
         for the outputs are those that are timed.
         """
-        times: list[list[float]] = [[], []]
+        rounds: list[tuple[list[float], list[float]]] = [([], [])]
 
         def run(sample: Sample) -> Mapping[str, Array]:
             started = OWN_TIME()
             outputs = runner.run(sample)
             ended = OWN_TIME()
-            if len(times[0]) < PAIRED_ROUNDS * RUNS:
+            if len(rounds) <= PAIRED_ROUNDS:
                 self._parent.run(sample)
-                times[0].append(OWN_TIME() - ended)
-                times[1].append(ended - started)
+                rounds[-1][0].append(OWN_TIME() - ended)
+                rounds[-1][1].append(ended - started)
+                if is_over(rounds[-1], RUNS):
+                    rounds.append(([], []))
             return outputs
 
         outputs = keep_outputs(map(run, counted(samples, "samples")))
-        return outputs, self.ratio(runner, times)
+        return outputs, self.ratio(runner, rounds[:-1])
 
-    def ratio(self, runner: Runner, measured: Sequence[Sequence[float]] = ((), ())) -> float:
+    def ratio(self, runner: Runner, rounds: Sequence[Sequence[Sequence[float]]] = ()) -> float:
         """Return a candidate's fastest run over the parent's, both from the same rounds.
 
         Args:
-            measured: Seconds of runs of the parent and of the candidate in turns, for the first rounds. They
-                are not used if a round takes more than RUNS, because runs are short.
+            rounds: First rounds: the seconds of RUNS runs of the parent, and of the candidate. They are not
+                used if runs are so short that a round takes more of them.
         """
         parent = candidate = ratio = math.inf
-        self.best_s = min(self.best_s, fastest(measured[0]) if measured[0] else math.inf)
-        usable = len(measured[0]) // RUNS if self._runs() == RUNS else 0
+        self.best_s = min([self.best_s, *(fastest(times[0]) for times in rounds)])
+        warm_up_runs = 0 if rounds else WARM_UP_RUNS
+        rounds = rounds if self._runs() == RUNS else ()
         for number in range(ROUNDS):
-            if number < usable:
-                times = [list(column[number * RUNS : (number + 1) * RUNS]) for column in measured]
+            if number < len(rounds):
+                times = rounds[number]
             else:
-                warm_up_runs = 0 if number or measured[0] else WARM_UP_RUNS
                 runners = [self._parent, runner]
                 times = turns(runners, self._sample, OWN_TIME, self._runs(), warm_up_runs)
+                warm_up_runs = 0
             parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
             before, ratio = ratio, candidate / parent

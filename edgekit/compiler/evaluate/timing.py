@@ -37,8 +37,8 @@ TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
 REPORTED_RUNS = 10
 """The same where no variant can be rejected for its latency, which orders them and is reported."""
-TIMED_SECONDS = 1.0
-"""CPU seconds per variant after which slow variants stop, after at least three runs."""
+TIMED_SECONDS, LEAST_RUNS = 1.0, 3
+"""CPU seconds per variant after which slow variants stop, and the least runs of each."""
 WARM_UP_RUNS = 2
 CONFIRMING_ROUNDS = 5
 """Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent."""
@@ -133,8 +133,8 @@ def confirmed_ratio(
     few runs of one of them may all have been disturbed.
 
     The two run interleaved. The process's CPU time is compared first, as in the search, because other
-    programs may use the processors all the time. If that is above the limit too, elapsed time is compared until it is
-    below the limit or CONFIRMING_ROUNDS are over.
+    programs may use the processors all the time. If that is above the limit too, elapsed time is compared
+    until it is below the limit or CONFIRMING_ROUNDS are over.
 
     Args:
         timing: Timing of the variant; the ratio is written into it, and cached with it.
@@ -229,13 +229,20 @@ def turns(
             runner.run(sample)
     end = OWN_TIME() + TIMED_SECONDS * len(runners)
     for number in range(runs):
-        if number >= 3 and OWN_TIME() > end:
+        if number >= LEAST_RUNS and OWN_TIME() > end:
             break
         for runner, seconds in zip(runners, times, strict=True):
             started = clock()
             runner.run(sample)
             seconds.append(clock() - started)
     return times
+
+
+def is_over(times: Sequence[Sequence[float]], runs: int) -> bool:
+    """Return whether interleaved runs are as many as :func:`turns` measures, by the seconds of each runner."""
+    count = len(times[0])
+    is_late = sum(map(sum, times)) > TIMED_SECONDS * len(times)
+    return count >= runs or (count >= LEAST_RUNS and is_late)
 
 
 def timing_summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:

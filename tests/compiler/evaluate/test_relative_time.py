@@ -84,6 +84,8 @@ class Clocked:
         ([0.01] * 16, [0.006] * 16 + [0.001] * 4, 0.6, 0),
         # short runs vary too much: eight of them are no round
         ([0.001] * 16, [0.0006] * 20, 0.5, 2),
+        # three slow ones are a round, as in all timings, so the parent of a large network runs six times
+        ([0.5] * 6, [0.4] * 20, 0.8, 0),
     ],
 )
 def test_the_runs_for_the_outputs_are_those_that_are_timed(
@@ -104,7 +106,7 @@ def test_the_runs_for_the_outputs_are_those_that_are_timed(
     assert measured == pytest.approx(ratio)
     assert not rounds.left
     assert [float(output["y"][0]) for output in outputs] == candidate.samples == [*map(float, range(20))]
-    assert parent.samples == candidate.samples[:16]  # data may decide the time: both get the same
+    assert parent.samples == candidate.samples[: len(parent_s)]  # data may decide the time: both get the same
 
 
 def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
