@@ -239,7 +239,7 @@ def turns(
 
 
 def is_over(times: Sequence[Sequence[float]], runs: int) -> bool:
-    """Return whether interleaved runs are as many as :func:`turns` measures, by the seconds of each runner."""
+    """Return whether interleaved runs are as many as :func:`turns` makes, by the seconds of each runner."""
     count = len(times[0])
     is_late = sum(map(sum, times)) > TIMED_SECONDS * len(times)
     return count >= runs or (count >= LEAST_RUNS and is_late)

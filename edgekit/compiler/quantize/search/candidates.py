@@ -125,6 +125,10 @@ class Candidates:
             distinct.setdefault((floats_of(name, self._kernels), rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
+    def floats_of(self, placement: str) -> frozenset[str]:
+        """Return the names of the nodes that stay float in a placement."""
+        return floats_of(placement, self._kernels)
+
     def under(self, rules: Rules) -> Candidates:
         """Return candidates by other rules, which are timed against the same parent, while this is open."""
         other = Candidates(self._context, self.target, rules, None, self.version)
@@ -149,7 +153,7 @@ class Candidates:
 
     def _quantized(self, config: CandidateConfig) -> QuantizedCandidate:
         context, rules = self._context, rules_of(config.placement, self.rules)
-        floats = config.floats | floats_of(config.placement, self._kernels)
+        floats = config.floats | self.floats_of(config.placement)
         graph = self._prepare(floats)
         plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
         plan = optimize(
@@ -177,7 +181,7 @@ class Candidates:
         """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
         and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan
-        prepared = self._prepare(config.floats | floats_of(config.placement, self._kernels))
+        prepared = self._prepare(config.floats | self.floats_of(config.placement))
         losses = int8_causes(context.model, context.observations, self.rules)
         return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in losses]
 
@@ -259,7 +263,7 @@ class Candidates:
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
-        floats = config.floats | floats_of(config.placement, self._kernels)
+        floats = config.floats | self.floats_of(config.placement)
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
@@ -275,7 +279,7 @@ class Candidates:
         if names not in (known := self._context.noise):
             graph = self._prepare(frozenset())
             known[names] = measure_part_noise(self._context, graph, self.rules, self._blocks, self.report)
-        noise, floats = known[names], floats_of(config.placement, self._kernels)
+        noise, floats = known[names], self.floats_of(config.placement)
         regions = float_regions(self._context.model, self._blocks, noise, floats, min_noise_share)
         snr_db = {
             name: -10 * math.log10(noise[part]) if noise[part] > 0 else math.inf

@@ -98,6 +98,9 @@ SLOWER, SLOWER_IN_A_ROW = 1.15, 2
 """Placements are listed from many int8 kernels to few. Once one is clearly faster than the parent, and
 SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
 
+FloatsOf = Callable[[str], frozenset[str]]
+"""Placement -> the nodes that stay float in it."""
+
 HasTime = Callable[[CandidateConfig], bool]
 """(config) -> whether the user's time limit allows a candidate."""
 Judge = Callable[[Measurement], bool]
@@ -105,6 +108,7 @@ Judge = Callable[[Measurement], bool]
 
 def search_fastest(
     placements: Sequence[str],
+    floats_of: FloatsOf,
     measure: Measure,
     find_float_regions: FindFloatRegions,
     is_good_enough: Judge,
@@ -124,21 +128,22 @@ def search_fastest(
     Returns:
         All measurements, in order.
     """
-    return _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time).run(
-        placements
-    )
+    return _FastestSearch(
+        floats_of, measure, find_float_regions, is_good_enough, may_be_enough, has_time
+    ).run(placements)
 
 
 class _FastestSearch:
     def __init__(
         self,
+        floats_of: FloatsOf,
         measure: Measure,
         find_float_regions: FindFloatRegions,
         is_good_enough: Judge,
         may_be_enough: Judge,
         has_time: HasTime,
     ) -> None:
-        self._measure, self._find_float_regions = measure, find_float_regions
+        self._floats_of, self._measure, self._find_float_regions = floats_of, measure, find_float_regions
         self._is_good_enough, self._may_be_enough = is_good_enough, may_be_enough
         self._has_time = has_time
         self._measurements: list[Measurement] = []
@@ -169,21 +174,39 @@ class _FastestSearch:
     def _screen(self, placements: Sequence[str]) -> list[str]:
         """Measure placements with the quick recipe.
 
-        Returns those that were left out: for want of time, or after SLOWER_IN_A_ROW that are slower than one
-        that is clearly faster than the parent.
+        Returns those that were left out: for want of time, after SLOWER_IN_A_ROW that are slower than one
+        that is clearly faster than the parent, or because another one is good enough and ``_is_beyond``.
         """
-        slower = 0
+        slower, left_out = 0, list[str]()
         for number, placement in enumerate(placements):
+            if self._is_beyond(placement):
+                left_out.append(placement)
+                continue
             attempt = self._attempt(CandidateConfig(placement, QUICK))
             if attempt is None:
-                return list(placements[number:])
+                return [*left_out, *placements[number:]]
             if attempt.ratio is None:
                 continue
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
             slower = slower + 1 if attempt.ratio > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
-                return list(placements[number + 1 :])
-        return []
+                return [*left_out, *placements[number + 1 :]]
+        return left_out
+
+    def _is_beyond(self, placement: str) -> bool:
+        """Return whether a placement has more in float than one that is good enough, and that is itself no
+        faster than one with less in float: then float kernels cost time here."""
+        floats, measured = self._floats_of(placement), self._measurements
+        return any(
+            self._is_good_enough(good)
+            and self._floats_of(good.config.placement) < floats
+            and any(
+                self._floats_of(other.config.placement) < self._floats_of(good.config.placement)
+                and other.time <= good.time
+                for other in measured
+            )
+            for good in measured
+        )
 
     def _refine(self, quick: Measurement) -> bool:
         """Return whether a structure is good enough, with a better recipe if that may help.
@@ -202,7 +225,9 @@ class _FastestSearch:
         for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                self._attempt(replace(structure, recipe=BASELINE), must=True)
+                best = best_of(self._measurements, structure)
+                if not (best.saturated and best.has_optimized_weights):  # else the baseline cannot be better
+                    self._attempt(replace(structure, recipe=BASELINE), must=True)
                 if best_of(self._measurements, structure).config.recipe == BASELINE:
                     self._attempt(replace(structure, recipe=NO_BIAS_CORRECTION))
                 return True

@@ -27,6 +27,11 @@ def always(_: object) -> bool:
     return True
 
 
+def apart(placement: str) -> frozenset[str]:
+    """Return nodes that stay float, so that no placement has more in float than another."""
+    return frozenset({placement})
+
+
 def tried(config: CandidateConfig, self_map: float, ratio: float | None) -> Measurement:
     return Measurement(config, Fidelity(Score("self-mAP", self_map), 12.0), ratio)
 
@@ -38,10 +43,12 @@ def fastest(
     enough: Callable[[Measurement], bool] = lambda each: False,
     near: Callable[[Measurement], bool] = lambda each: True,
     has_time: Callable[[CandidateConfig], bool] = always,
+    floats_of: Callable[[str], frozenset[str]] = apart,
 ) -> list[Measurement]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
     return search_fastest(
         placements,
+        floats_of,
         lambda config: tried(config, *value(config)),
         lambda config, least: find_float_regions,
         enough,
@@ -112,6 +119,7 @@ def test_of_two_that_are_as_fast_the_one_with_less_in_float_is_refined() -> None
 
         found = search_fastest(
             tuple(points),
+            apart,
             measure,
             lambda config, least: (),
             lambda t: t.config.recipe == L2_RANGES,
@@ -201,8 +209,32 @@ def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
     assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE, NO_BIAS_CORRECTION]
     # Beyond saturation the samples can't tell recipes apart: the one with optimized weights is preferred.
     found = fastest(lambda c: ({QUICK: 0.996}.get(c.recipe, 0.99), 0.6), ("all",), enough=lambda t: True)
-    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE]
+    # The baseline, which has none, is not measured.
+    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES]
     assert preferred(found).config.recipe == L2_RANGES
+
+
+def test_no_more_stays_float_than_is_good_enough_where_float_costs_time() -> None:
+    """Nested placements: "most" is good enough; "half" and "few" have more in float."""
+    floats = {"all": "", "most": "a", "half": "ab", "other": "c", "few": "abd"}
+    accuracy = {"most": 0.95, "half": 0.96, "few": 0.97}
+
+    def placements_of(times: dict[str, float], enough: float = 0.9) -> set[str]:
+        found = fastest(
+            lambda config: (accuracy.get(config.placement, 0.5), times[config.placement]),
+            tuple(floats),
+            enough=lambda each: each.rank >= enough and each.faster,
+            near=lambda each: each.rank >= enough,
+            floats_of=lambda placement: frozenset(floats[placement]),
+        )
+        return {each.config.placement for each in found}
+
+    slower_in_float = {"all": 0.8, "most": 0.82, "half": 0.84, "other": 0.81, "few": 0.86}
+    assert placements_of(slower_in_float) == {"all", "most", "other"}
+    # Float kernels are faster here, and all placements are timed.
+    assert placements_of({**slower_in_float, "most": 0.75, "half": 0.7, "few": 0.6}) == set(floats)
+    # None of those that may be left out is good enough.
+    assert placements_of(slower_in_float, enough=0.965) == set(floats)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +247,7 @@ def test_what_clips_more_is_tried_first_for_the_scores_of_tasks(unit: str, recip
 
     found = search_fastest(
         ("all",),
+        apart,
         measure,
         lambda config, least: (),
         lambda t: t.config.recipe == recipes[1],
