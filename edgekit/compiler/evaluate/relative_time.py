@@ -38,6 +38,9 @@ PAIRED_ROUNDS = 2
 """Rounds that are taken from the runs on the validation samples; more are needed only if these differ."""
 RATIO_TOLERANCE = 0.01
 """A round that changes the ratio by less is the last one: half of the variation between timings."""
+ROUGH_TOLERANCE = 0.05
+"""The same, and how much slower than its best the parent may be, if the ratio is below CLEARLY_FASTER: the
+search treats times as equal that differ by three times as much."""
 QUIET_LIMIT = 1.02
 """The machine counts as idle if the parent's time is at most this multiple of its best. A network of 4 ms, 32
 rounds with other programs on the core's second thread: ratios of .56 to .71 in all rounds, .56 to .61 in idle
@@ -102,7 +105,10 @@ class RelativeTimer:
             parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
             before, ratio = ratio, candidate / parent
-            if parent <= QUIET_LIMIT * self.best_s and abs(ratio / before - 1) <= RATIO_TOLERANCE:
+            change, slowed = abs(ratio / before - 1), parent / self.best_s
+            if slowed <= QUIET_LIMIT and change <= RATIO_TOLERANCE:
+                break
+            if ratio <= CLEARLY_FASTER and max(slowed - 1, change) <= ROUGH_TOLERANCE:
                 break
         return float(round(ratio, 3))
 

@@ -237,10 +237,10 @@ class _FastestSearch:
         """Measure the structure with float regions; return those that are faster than the parent.
 
         Each region keeps more in float than the one before and is slower, so the search stops at the first
-        that is good enough, or slower than another candidate that is.
+        that is good enough, or not faster than another candidate that is.
         """
         best = best_of(self._measurements, structure)
-        limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)
+        limit = FASTER * min((m.time for m in self._measurements if self._is_good_enough(m)), default=1.0)
         results: list[Measurement] = []
         for floats in self._find_float_regions(best.config, min_noise_share(best)):
             result = self._attempt(CandidateConfig(structure.placement, QUICK, floats))
