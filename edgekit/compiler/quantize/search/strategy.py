@@ -25,6 +25,7 @@ A placement that is not faster than the float parent is dropped: no recipe makes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -175,38 +176,36 @@ class _FastestSearch:
         """Measure placements with the quick recipe.
 
         Returns those that were left out: for want of time, after SLOWER_IN_A_ROW that are slower than one
-        that is clearly faster than the parent, or because another one is good enough and ``_is_beyond``.
+        that is clearly faster than the parent, or because one with less in float is good enough.
         """
         slower, left_out = 0, list[str]()
         for number, placement in enumerate(placements):
-            if self._is_beyond(placement):
+            if (ratio := self._least_ratio(placement)) is not None:
                 left_out.append(placement)
-                continue
-            attempt = self._attempt(CandidateConfig(placement, QUICK))
-            if attempt is None:
-                return [*left_out, *placements[number:]]
-            if attempt.ratio is None:
+            else:
+                attempt = self._attempt(CandidateConfig(placement, QUICK))
+                if attempt is None:
+                    return [*left_out, *placements[number:]]
+                ratio = attempt.ratio
+            if ratio is None:
                 continue
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
-            slower = slower + 1 if attempt.ratio > SLOWER * fastest else 0
+            slower = slower + 1 if ratio > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
                 return [*left_out, *placements[number + 1 :]]
         return left_out
 
-    def _is_beyond(self, placement: str) -> bool:
-        """Return whether a placement has more in float than one that is good enough, and that is itself no
-        faster than one with less in float: then float kernels cost time here."""
+    def _least_ratio(self, placement: str) -> float | None:
+        """Return the ratio of a placement that is good enough, if this one has more in float and is not worth
+        measuring: the good one is itself no faster than one with less in float, so float costs time here."""
         floats, measured = self._floats_of(placement), self._measurements
-        return any(
-            self._is_good_enough(good)
-            and self._floats_of(good.config.placement) < floats
-            and any(
-                self._floats_of(other.config.placement) < self._floats_of(good.config.placement)
-                and other.time <= good.time
-                for other in measured
-            )
-            for good in measured
-        )
+        for good in measured:
+            floats_of_good = self._floats_of(good.config.placement)
+            times = [m.time for m in measured if self._floats_of(m.config.placement) < floats_of_good]
+            costs_time = min(times, default=math.inf) <= good.time
+            if floats_of_good < floats and costs_time and self._is_good_enough(good):
+                return good.ratio
+        return None
 
     def _refine(self, quick: Measurement) -> bool:
         """Return whether a structure is good enough, with a better recipe if that may help.

@@ -233,6 +233,9 @@ def test_no_more_stays_float_than_is_good_enough_where_float_costs_time() -> Non
     assert placements_of(slower_in_float) == {"all", "most", "other"}
     # Float kernels are faster here, and all placements are timed.
     assert placements_of({**slower_in_float, "most": 0.75, "half": 0.7, "few": 0.6}) == set(floats)
+    # What is left out counts as slow, as what it has more in float than.
+    slow_in_float = {"all": 0.6, "most": 0.7, "half": 0.75, "other": 0.61, "few": 0.8}
+    assert placements_of(slow_in_float) == {"all", "most"}
     # None of those that may be left out is good enough.
     assert placements_of(slower_in_float, enough=0.965) == set(floats)
 
