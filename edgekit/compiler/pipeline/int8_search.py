@@ -123,7 +123,14 @@ def search_int8(
             has_time,
         )
     elif candidates.timed:
-        measured = search_front(candidates.placements, measure, find_float_regions, has_time)
+        measured = search_front(
+            candidates.placements,
+            candidates.floats_of,
+            measure,
+            find_float_regions,
+            may_be_enough,
+            has_time,
+        )
     else:
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time

@@ -46,8 +46,9 @@ from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
 from edgekit.tensor_spec import Array
 
-COMPILED_LIMIT = 4
-"""Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""
+KEPT = 3
+"""Rewritten graphs, and compiled candidates, kept in memory: a search ends with the best one, its baseline
+and another recipe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,7 @@ class Candidates:
         artifact = target.compiler.compile_model(quantized.model, target.profile, precision)
         compiled = CompiledCandidate(**vars(quantized), artifact=artifact)
         self._compiled_cache[quantized.config] = compiled
-        if len(self._compiled_cache) > COMPILED_LIMIT:
+        if len(self._compiled_cache) > KEPT:
             del self._compiled_cache[next(iter(self._compiled_cache))]
         return compiled
 
@@ -295,6 +296,8 @@ class Candidates:
             self._prepared[floats] = PreparedGraph(
                 *rewritten(context.model, context.observations, self.rules, floats)
             )
+            if len(self._prepared) > KEPT:
+                del self._prepared[next(iter(self._prepared))]
         return self._prepared[floats]
 
     def _open(self, artifact: Artifact, threads: int) -> Runner:

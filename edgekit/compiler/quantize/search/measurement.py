@@ -111,10 +111,15 @@ class Measurement:
     def accuracy(self) -> tuple[float, bool, float]:
         """Return the key for the more accurate of several recipes. Beyond saturation the samples can't tell
         them apart, and those with optimized weights lose less on other samples."""
-        return min(self.rank, self.saturation), self.has_optimized_weights, self.rank
+        return min(self.rank, self.saturation), self._has_optimized_weights, self.rank
 
     @property
-    def has_optimized_weights(self) -> bool:
+    def is_best_recipe(self) -> bool:
+        """Return whether no recipe that rounds to nearest can be more accurate (``accuracy``)."""
+        return self.saturated and self._has_optimized_weights
+
+    @property
+    def _has_optimized_weights(self) -> bool:
         return self.config.recipe.rounding == DEFAULT.rounding
 
     @property

@@ -134,6 +134,21 @@ def search_fastest(
     ).run(placements)
 
 
+def _least_ratio(
+    placement: str, floats_of: FloatsOf, measurements: Sequence[Measurement], is_good_enough: Judge
+) -> float | None:
+    """Return the ratio of a placement that is good enough, if this one has more in float and is not worth
+    measuring: the good one is itself no faster than one with less in float, so float costs time here."""
+    floats = floats_of(placement)
+    for good in measurements:
+        floats_of_good = floats_of(good.config.placement)
+        times = [m.time for m in measurements if floats_of(m.config.placement) < floats_of_good]
+        costs_time = min(times, default=math.inf) <= good.time
+        if floats_of_good < floats and costs_time and is_good_enough(good):
+            return good.ratio
+    return None
+
+
 class _FastestSearch:
     def __init__(
         self,
@@ -180,7 +195,7 @@ class _FastestSearch:
         """
         slower, left_out = 0, list[str]()
         for number, placement in enumerate(placements):
-            if (ratio := self._least_ratio(placement)) is not None:
+            if (ratio := self._ratio_left_out(placement)) is not None:
                 left_out.append(placement)
             else:
                 attempt = self._attempt(CandidateConfig(placement, QUICK))
@@ -195,17 +210,8 @@ class _FastestSearch:
                 return [*left_out, *placements[number + 1 :]]
         return left_out
 
-    def _least_ratio(self, placement: str) -> float | None:
-        """Return the ratio of a placement that is good enough, if this one has more in float and is not worth
-        measuring: the good one is itself no faster than one with less in float, so float costs time here."""
-        floats, measured = self._floats_of(placement), self._measurements
-        for good in measured:
-            floats_of_good = self._floats_of(good.config.placement)
-            times = [m.time for m in measured if self._floats_of(m.config.placement) < floats_of_good]
-            costs_time = min(times, default=math.inf) <= good.time
-            if floats_of_good < floats and costs_time and self._is_good_enough(good):
-                return good.ratio
-        return None
+    def _ratio_left_out(self, placement: str) -> float | None:
+        return _least_ratio(placement, self._floats_of, self._measurements, self._is_good_enough)
 
     def _refine(self, quick: Measurement) -> bool:
         """Return whether a structure is good enough, with a better recipe if that may help.
@@ -224,8 +230,7 @@ class _FastestSearch:
         for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                best = best_of(self._measurements, structure)
-                if not (best.saturated and best.has_optimized_weights):  # else the baseline cannot be better
+                if not best_of(self._measurements, structure).is_best_recipe:
                     self._attempt(replace(structure, recipe=BASELINE), must=True)
                 if best_of(self._measurements, structure).config.recipe == BASELINE:
                     self._attempt(replace(structure, recipe=NO_BIAS_CORRECTION))
@@ -265,19 +270,20 @@ class _FastestSearch:
 
 def search_front(
     placements: Sequence[str],
+    floats_of: FloatsOf,
     measure: Measure,
     find_float_regions: FindFloatRegions,
+    may_be_enough: Judge,
     has_time: HasTime,
 ) -> list[Measurement]:
     """Measure candidates for a Pareto front until there are no more, or there were enough of them.
 
-    Weights are optimized only for placements that are known to be fast. Arguments and result as for
-    :func:`search_fastest`.
+    Weights are optimized only for placements that are known to be fast, and that may be accurate enough.
+    Arguments and result as for :func:`search_fastest`.
     """
     measurements: list[Measurement] = []
-    return _measure_all(
-        _next_configs(placements, find_float_regions, measurements), measurements, measure, has_time
-    )
+    configs = _next_configs(placements, floats_of, find_float_regions, may_be_enough, measurements)
+    return _measure_all(configs, measurements, measure, has_time)
 
 
 def _measure_all(
@@ -294,24 +300,37 @@ def _measure_all(
 
 
 def _next_configs(
-    placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
+    placements: Sequence[str],
+    floats_of: FloatsOf,
+    find_float_regions: FindFloatRegions,
+    may_be_enough: Judge,
+    measurements: Sequence[Measurement],
 ) -> Iterator[CandidateConfig]:
     """Yield the candidates to measure, in order; ``measurements`` grows and is read at each step."""
     for placement in placements:
-        yield CandidateConfig(placement, QUICK)
+        if _least_ratio(placement, floats_of, measurements, lambda m: m.saturated and m.faster) is None:
+            yield CandidateConfig(placement, QUICK)
     structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]
+    structures = list(filter(may_be_enough, structures)) or structures
     recipe = DEFAULT
     for structure in reversed(structures):
         yield replace(structure.config, recipe=recipe)
-        yield replace(structure.config, recipe=BASELINE)
+        if not best_of(measurements, structure.config).is_best_recipe:
+            yield replace(structure.config, recipe=BASELINE)
         yield from recipe_changes(structure.config, measurements)
         # The next structure starts with the best recipe of this one.
         recipe = with_optimized_weights(best_of(measurements, structure.config).config.recipe)
     for best in [m for m in pareto_front(measurements) if not m.saturated]:
         for floats in find_float_regions(best.config, min_noise_share(best)):
-            yield replace(best.config, floats=floats)
+            region = replace(best.config, floats=floats)
+            yield region
+            limit = FASTER * min((m.time for m in measurements if m.saturated), default=1.0)
+            if any(m.config == region and m.time > limit for m in measurements):
+                break  # the next ones have more in float
     for point in [m for m in pareto_front(measurements) if m.config.floats]:
-        yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
+        if not point.is_best_recipe:
+            yield replace(point.config, recipe=BASELINE)
+        yield replace(point.config, recipe=DEFAULT)
 
 
 def min_noise_share(measurement: Measurement) -> float:

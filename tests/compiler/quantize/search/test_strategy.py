@@ -62,11 +62,15 @@ def front(
     placements: Sequence[str] = ("all", "large"),
     find_float_regions: Sequence[frozenset[str]] = (),
     has_time: Callable[[CandidateConfig], bool] = always,
+    near: Callable[[Measurement], bool] = always,
+    floats_of: Callable[[str], frozenset[str]] = apart,
 ) -> list[Measurement]:
     return search_front(
         placements,
+        floats_of,
         lambda config: tried(config, *value(config)),
         lambda config, least: find_float_regions,
+        near,
         has_time,
     )
 
@@ -287,8 +291,7 @@ def test_where_a_front_is_looked_for_nothing_is_optimised_before_it_is_known_to_
     assert [(t.config.placement, t.config.recipe) for t in found] == [
         ("all", QUICK),
         ("large", QUICK),
-        ("large", DEFAULT),
-        ("large", BASELINE),
+        ("large", DEFAULT),  # saturated: the baseline cannot be better
     ]
     assert [t.config for t in front(value, has_time=lambda c: False)] == [CandidateConfig("all", QUICK)]
 
@@ -340,7 +343,7 @@ def test_an_island_must_bring_what_makes_it_a_point_of_its_own() -> None:
             asked.append(round(least, 3))
             return ()
 
-        search_front(("all",), measure, find_float_regions, always)
+        search_front(("all",), apart, measure, find_float_regions, always, always)
         return asked
 
     assert needed(0.9, "") == [0.2]  # .02 of the .1 that is missing
@@ -363,11 +366,35 @@ def test_islands_are_looked_for_where_a_structure_is_worth_shipping_and_leaves_s
             found.append(config.placement)
             return ()
 
-        search_front(tuple(points), measure, find_float_regions, always)
+        search_front(tuple(points), apart, measure, find_float_regions, always, always)
         return found
 
     assert asked(0.8) == ["fast", "all"]
     assert asked(0.99) == []
+
+
+def test_on_a_front_nothing_is_refined_that_no_recipe_makes_accurate_enough() -> None:
+    points = {"all": (0.8, 0.5), "large": (0.92, 0.6)}
+
+    def refined(least: float) -> set[str]:
+        found = front(lambda c: points[c.placement], near=lambda each: each.rank >= least)
+        return {each.config.placement for each in found if each.config.recipe == DEFAULT}
+
+    assert refined(0.9) == {"large"}
+    assert refined(0.95) == {"all", "large"}  # none may be enough, and the best is shipped by force
+
+
+def test_a_front_has_nothing_that_is_slower_than_a_saturated_candidate() -> None:
+    floats = {"all": "", "most": "a", "half": "ab", "few": "abd"}
+    times = {"all": 0.6, "most": 0.7, "half": 0.75, "few": 0.5}
+    regions = [frozenset(name) for name in "xyz"]
+
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.99 if config.placement != "all" else 0.9), times[config.placement] + len(config.floats) / 8
+
+    found = front(value, tuple(floats), regions, floats_of=lambda name: frozenset(floats[name]))
+    assert {each.config.placement for each in found} == {"all", "most"}
+    assert {each.config.floats for each in found} == {frozenset(), regions[0]}
 
 
 def test_numbers_come_before_islands_and_may_spare_them() -> None:
