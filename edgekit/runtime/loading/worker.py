@@ -56,7 +56,7 @@ class WorkerRunner:
         inputs, outputs = bundle.shapes[-1]
         if any(spec.is_open for spec in (*inputs, *outputs)):
             raise EngineError("a worker process needs outputs whose shapes do not depend on the data")
-        self._number, self._pid = 0, os.getpid()
+        self._number, self._pid, self._is_stuck = 0, os.getpid(), False
         descriptor = os.memfd_create("edgekit-worker")
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -103,7 +103,8 @@ class WorkerRunner:
             while reply and not reply.startswith(number):  # to a request that was interrupted
                 reply = self._receive(self._limit_s)
         if not reply:
-            raise self._ended(is_late=reply is None)
+            self._is_stuck = reply is None
+            raise self._ended()
         if len(reply) > NUMBER.size:
             raise EngineError(reply[NUMBER.size :].decode("utf-8", "replace"))
         return {name: kept_copy(array) for name, array in self._outputs}
@@ -118,7 +119,7 @@ class WorkerRunner:
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_RDWR)  # a forked process may still have it open
             self._channel.close()
-            Background(self._end, "edgekit-worker-end").join(CLOSE_S)
+            Background(self._end, "edgekit-worker-end").join(0.0 if self._is_stuck else CLOSE_S)
 
     def _end(self) -> None:
         try:
@@ -137,16 +138,18 @@ class WorkerRunner:
         except ConnectionError:
             return b""
 
-    def _ended(self, is_late: bool) -> EngineError:
-        if is_late:
-            return EngineError(f"no result from its worker process within {self._limit_s:.3g} s")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(GRACE_S)
-        code = self._child.returncode
-        if code == -signal.SIGALRM:
-            return EngineError(f"no result from its worker process within {self._limit_s - GRACE_S:.3g} s")
+    def _ended(self) -> EngineError:
+        limit_s, code = self._limit_s, None
+        if not self._is_stuck:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._child.wait(GRACE_S)
+        if code == -signal.SIGALRM:  # its own timer
+            self._is_stuck, limit_s = True, limit_s - GRACE_S
         name = "" if code is None else f" ({probe.signal_name(-code) if code < 0 else f'exit code {code}'})"
-        return EngineError(f"its worker process ended{name}")
+        late = f"no result from its worker process within {limit_s:.3g} s"
+        error = EngineError(late if self._is_stuck else f"its worker process ended{name}")
+        error.blame = "machine"  # the process is gone, so the request is not tried there again
+        return error
 
 
 def size_bytes(specs: Sequence[TensorSpec]) -> int:

@@ -81,12 +81,13 @@ def find(device: str) -> Delegate | None:
         return next((Delegate(path, family, {}, False) for family, path in here), None)
     family = families[0]
     name, *parts = rest.split(",")
+    options = _options(parts)
     file = family.file if name == family.name else name
     path = _path(file)
     if path is None:
         hint = f": {family.install}" if family.file else "; give its path"
         raise EngineError(f"{file} is not in LD_LIBRARY_PATH or the system's folders{hint}")
-    return Delegate(path, family, _options(parts), prefix == IN_PROCESS)
+    return Delegate(path, family, options, prefix == IN_PROCESS)
 
 
 def _options(parts: Sequence[str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 /* An external delegate that runs CONV_2D and ADD, of float32 or int8, in the manner that its options set:
  *   mode     right small large nan slow nothing in_place refuse error_prepare error_invoke
+ *            break (an error, and wrong from then on)
  *            crash_create crash_prepare crash_invoke crash_destroy crash_exit
  *            hang_create hang_prepare hang_invoke hang_destroy
  *   after    runs that are right before small, large, slow, nan, error_invoke, crash_invoke and hang_invoke begin
@@ -21,7 +22,7 @@
 #include <unistd.h>
 #include "tflite_abi.h"
 
-typedef struct { TfLiteDelegate delegate; char mode[32], dtype[16]; double by, value; int lock, limit, after, slow_us, runs; } Manner;
+typedef struct { TfLiteDelegate delegate; char mode[32], dtype[16]; double by, value; int lock, limit, after, slow_us, runs; bool broken; } Manner;
 typedef struct { int code; TfLiteNode node; } Step; /* a copy: the list of nodes moves when XNNPACK adds one */
 typedef struct { Manner* manner; int count, tensors; Step* steps; void** scratch; } Partition;
 static bool crashes_at_exit = false;
@@ -117,10 +118,12 @@ static TfLiteStatus kernel_invoke(TfLiteContext* c, TfLiteNode* n) {
   const TfLiteTensor* first = &c->tensors[p->steps[0].node.inputs->data[0]];
   now = now && read_value(first, memory(p, c, p->steps[0].node.inputs->data[0]), 0) > m->value;
   if (now) misbehave(m, "crash_invoke", "hang_invoke");
-  if (now && is(m, "error_invoke")) { c->ReportError(c, "the device was unplugged"); return kTfLiteError; }
+  if (now && is(m, "break")) m->broken = true;
+  if (now && (is(m, "error_invoke") || is(m, "break"))) { c->ReportError(c, "the device was unplugged"); return kTfLiteError; }
   for (int i = 0; i < p->count; i++) run_step(p, c, &p->steps[i]);
   if (now && is(m, "slow")) usleep(m->slow_us);
   double factor = is(m, "large") ? -1 : is(m, "small") ? 1 + m->by : is(m, "nan") ? NAN : 1;
+  if (m->broken) { factor = -1; now = true; }
   if (now && factor != 1) for (int o = 0; o < n->outputs->size; o++) {
     TfLiteTensor* y = &c->tensors[n->outputs->data[o]];
     for (size_t i = 0; i < elements(y); i++) write_value(y, y->data, i, read_value(y, y->data, i) * (i % 2 && is(m, "small") ? 2 - factor : factor), ACT_NONE);
