@@ -250,15 +250,14 @@ class DelegateRunner(TfliteRunner):
         self.device = f"{kind.upper() if kind in KINDS else 'delegate'} ({name}{share})"
         names = {detail["index"]: detail["name"] for detail in interpreter.get_tensor_details()}
         self._facts: dict[str, Json] = {
-            "nodes": len(nodes),
-            "nodes_taken": len(nodes) - len(left),
+            "nodes_by_provider": {name: len(nodes) - len(left), **({"CPU": len(left)} if left else {})},
             "nodes_on_cpu": [
                 f"{names.get(int(op['outputs'][0]), '')} ({op['op_name']})" for op in left[:NAMED]
             ],
         }
 
     def facts(self) -> dict[str, Json]:
-        """Return the numbers of all nodes and of those that the delegate took, and names of the others."""
+        """Return the number of nodes that the delegate took and of the others, and names of these."""
         return self._facts
 
     def close(self) -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +15,7 @@ from onnx import numpy_helper
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.runtime import Session
+from tests.fixtures.delegates import NO_COMPILER, compile_delegate, settled
 
 BODY = """
     <ir_version: 10, opset_import: ["" : 21]>
@@ -32,25 +28,18 @@ BODY = """
         y = Conv<pads=[1,1,1,1]>(d, w3)
     }
 """
-SOURCE = Path(__file__).with_name("delegate.c")
-Library = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """Compile the delegate, with the TfLiteRegistration of this many bytes."""
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "cc"]
-    if sys.platform != "linux" or not (compiler or find_spec("ziglang")):
-        pytest.skip("delegates are compiled on Linux, by cc or ziglang (pip install ziglang)")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compile the delegate, with a TfLiteRegistration of this many bytes."""
     folder = tmp_path_factory.mktemp("delegates")
 
     @cache
     def compiled(registration_bytes: int = 88) -> Path:
         path = folder / f"delegate{registration_bytes}.so"
-        define = f"-DOLD_REGISTRATION={registration_bytes}"
-        options = ["-O2", "-shared", "-fPIC", define, "-o", str(path), str(SOURCE), "-lm"]
-        subprocess.run([*command, *options], check=True)
+        if not compile_delegate(path, registration_bytes):
+            pytest.skip(NO_COMPILER)
         return path
 
     return compiled
@@ -76,22 +65,8 @@ def bundle(bundle_path: Path) -> Bundle:
     return Bundle.open(bundle_path)
 
 
-def settled(session: Session) -> Session:
-    """Run until no accelerator is being prepared, and no further one begins to be."""
-    feeds, until = session.bundle.golden[0][0], time.monotonic() + 60
-    while True:
-        session.run(feeds)
-        before = dict(session.preparing)
-        session.run(feeds)
-        states = session.preparing
-        if states == before and all(s == "ready" or s.startswith("failed") for s in states.values()):
-            return session
-        assert time.monotonic() < until, states
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def open_on(bundle: Bundle, library: Library) -> Callable[..., Session]:
+def open_on(bundle: Bundle, library: Callable[..., Path]) -> Callable[..., Session]:
     """Open a session on the delegate with these options, and wait for its verdict."""
 
     def opened(

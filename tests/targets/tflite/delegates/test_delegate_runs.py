@@ -19,10 +19,9 @@ from edgekit.runtime.loading import probe
 from edgekit.system import cache_folder
 from tests.fixtures.child_processes import run_python
 
-from .conftest import Library
-
 pytestmark = pytest.mark.needs_tflite
 Opener = Callable[..., Session]
+Library = Callable[..., Path]
 
 
 def feeds(first: float = 0.0) -> dict[str, np.ndarray]:
