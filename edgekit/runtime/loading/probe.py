@@ -187,7 +187,7 @@ def judge_exit(
 
     >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
     ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')
-    >>> judge_exit(-11, {}, "LiteRT 2.3.0", 60, "Prepare\nit is too old").reason
+    >>> judge_exit(-11, {}, "LiteRT 2.3.0", 60, "Prepare\\nit is too old").reason
     'it crashed the probe process (SIGSEGV) in Prepare; it is too old'
     """
     place, _, usual = stage.partition("\n")

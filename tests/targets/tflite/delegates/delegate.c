@@ -9,6 +9,7 @@
  *   value    modes large, small: only inputs whose first value is above it are wrong
  *   dtype    float32, int8 or both: nodes of other types are left to the CPU
  *   limit    largest number of nodes
+ *   only     builtin code of the nodes that it takes, 0 (ADD) or 3 (CONV_2D)
  *   slow_us  mode slow: time of a run of a partition
  *   lock     a file that stands for a device which one process may hold
  * Build: cc -O2 -shared -fPIC -o delegate.so delegate.c -lm */
@@ -23,7 +24,7 @@
 #include <unistd.h>
 #include "tflite_abi.h"
 
-typedef struct { TfLiteDelegate delegate; char mode[32], dtype[16]; double by, value; int lock, limit, after, slow_us, runs; bool broken; } Manner;
+typedef struct { TfLiteDelegate delegate; char mode[32], dtype[16]; double by, value; int lock, limit, only, after, slow_us, runs; bool broken; } Manner;
 typedef struct { int code; TfLiteNode node; } Step; /* a copy: the list of nodes moves when XNNPACK adds one */
 typedef struct { Manner* manner; int count, tensors; Step* steps; void** scratch; } Partition;
 static bool crashes_at_exit = false;
@@ -134,6 +135,7 @@ static TfLiteStatus kernel_invoke(TfLiteContext* c, TfLiteNode* n) {
 
 static bool wanted(const Manner* m, TfLiteContext* c, const TfLiteNode* n, const TfLiteRegistration* r) {
   if (r->builtin_code != OP_CONV_2D && r->builtin_code != OP_ADD) return false;
+  if (m->only >= 0 && r->builtin_code != m->only) return false;
   const TfLiteTensor *x = &c->tensors[n->inputs->data[0]], *y = &c->tensors[n->outputs->data[0]];
   if (x->type != y->type || (x->type != kFloat32 && x->type != kInt8)) return false;
   if (strcmp(m->dtype, "both") && strcmp(m->dtype, x->type == kInt8 ? "int8" : "float32")) return false;
@@ -171,11 +173,12 @@ __attribute__((visibility("default"))) TfLiteDelegate* tflite_plugin_create_dele
   Manner* m = calloc(1, sizeof *m);
   const char* lock = NULL;
   strcpy(m->mode, "right"); strcpy(m->dtype, "both");
-  m->limit = 1 << 20; m->slow_us = 20000; m->by = 0.01; m->value = -1e30;
+  m->limit = 1 << 20; m->only = -1; m->slow_us = 20000; m->by = 0.01; m->value = -1e30;
   for (size_t i = 0; i < count; i++) {
     if (!strcmp(keys[i], "mode")) strncpy(m->mode, values[i], 31);
     else if (!strcmp(keys[i], "dtype")) strncpy(m->dtype, values[i], 15);
     else if (!strcmp(keys[i], "limit")) m->limit = atoi(values[i]);
+    else if (!strcmp(keys[i], "only")) m->only = atoi(values[i]);
     else if (!strcmp(keys[i], "by")) m->by = atof(values[i]);
     else if (!strcmp(keys[i], "value")) m->value = atof(values[i]);
     else if (!strcmp(keys[i], "after")) m->after = atoi(values[i]);
