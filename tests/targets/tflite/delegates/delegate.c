@@ -2,6 +2,7 @@
  *   mode     right small large nan slow nothing refuse error_prepare error_invoke
  *            break (an error, and wrong from then on)
  *            in_place (its partitions may write over their inputs), chance (the same in every other process)
+ *            second (wrong if the file of lock exists already)
  *            crash_create crash_prepare crash_invoke crash_destroy crash_exit
  *            hang_create hang_prepare hang_invoke hang_destroy
  *   after    runs that are right before small, large, slow, nan, error_invoke, crash_invoke and hang_invoke begin
@@ -189,6 +190,7 @@ __attribute__((visibility("default"))) TfLiteDelegate* tflite_plugin_create_dele
   misbehave(m, "crash_create", "hang_create");
   crashes_at_exit = is(m, "crash_exit");
   if (is(m, "refuse")) { free(m); return NULL; } /* without a reason, as vendors' delegates do */
+  m->broken = is(m, "second") && access(lock, F_OK) == 0;
   if (lock && ((m->lock = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600)) < 0 || flock(m->lock, LOCK_EX | LOCK_NB))) { report_error("device busy"); free(m); return NULL; }
   m->delegate.data_ = m; m->delegate.Prepare = prepare;
   return &m->delegate;

@@ -186,11 +186,40 @@ os._exit(0)
 
 
 def test_a_worker_ends_with_the_app_and_is_not_used_by_its_forks(bundle_path: Path, library: Library) -> None:
-    forked, parent = run_python(LEFT, bundle_path, library()).stdout.splitlines()
+    forked, parent, *_ = run_python(LEFT, bundle_path, library()).stdout.splitlines()
     assert forked == "CPU its worker process belongs to the process that this one was forked from"
     device, _, pid = parent.rpartition(" ")
     assert device.startswith("delegate (delegate88.so")
-    until = time.monotonic() + 10
-    while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+    ends(pid)
+
+
+HANGS = """
+import os, sys, threading, time
+from edgekit.bundle import Bundle
+from edgekit.runtime.fallback.accelerated import accelerated_copy
+from edgekit.runtime.loading import probe
+from edgekit.runtime.loading.worker import WorkerRunner
+from tests.fixtures.child_processes import children
+probe.ACCELERATOR_PROBE_SECONDS = 4.0
+bundle = Bundle.open(sys.argv[1])
+copy = accelerated_copy(bundle.variants[0], f"delegate:{sys.argv[2]},mode=hang_prepare")
+threading.Thread(target=WorkerRunner, args=(bundle, copy, 1), daemon=True).start()
+while not children():
+    time.sleep(0.01)
+time.sleep(2)
+print(*children(), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_worker_that_hangs_while_it_loads_ends_without_the_app(bundle_path: Path, library: Library) -> None:
+    """Prepare holds Python's lock and nobody closes its socket, so only the kernel's timer can."""
+    ends(run_python(HANGS, bundle_path, library()).stdout.split()[0])
+
+
+def ends(pid: str) -> None:
+    """Wait until a process has ended."""
+    status, until = Path(f"/proc/{pid}/stat"), time.monotonic() + 10
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < until
         time.sleep(0.05)
