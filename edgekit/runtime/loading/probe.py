@@ -190,16 +190,16 @@ def judge_exit(
     >>> judge_exit(-11, {}, "LiteRT 2.3.0", 60, "Prepare\\nit is too old").reason
     'it crashed the probe process (SIGSEGV) in Prepare; it is too old'
     """
-    place, _, usual = stage.partition("\n")
-    place = f" in {place}" if place else ""
+    step, _, usual = stage.partition("\n")
+    place = f" in {step}" if step else ""
     if code is None:
         return ProbeResult(f"it did not load within {seconds:g} s in the probe process{place}", engine, False)
     if code < 0:
         name = signal_name(-code)
         cacheable = name in CRASHES and bool(engine)  # without a version, importing the engine crashed
         blame = "bundle" if cacheable else "machine" if name == "SIGKILL" or not engine else ""
-        reason = f"it crashed the probe process ({name}){place}{f'; {usual}' if usual else ''}"
-        return ProbeResult(reason, engine, cacheable, blame)
+        crash = f"it crashed the probe process ({name}){place}{f'; {usual}' if usual else ''}"
+        return ProbeResult(crash, engine, cacheable, blame)
     reason = result.get("why")
     if code == 0 and reason == "":
         return ProbeResult("", engine)

@@ -22,7 +22,7 @@ from edgekit.system import breadcrumbs
 from edgekit.system.shared_libraries import HEADER_BYTES, least_size
 from edgekit.target.accelerators import KINDS, named
 from edgekit.tensor_spec import Json, TensorSpec
-from edgekit_tflite.device.families import FAMILIES, IN_PROCESS, PREFIXES, Family
+from edgekit_tflite.device.families import FAMILIES, PREFIXES, Family
 from edgekit_tflite.run import FILE, Binding, TfliteRunner, bind, load_engine, outside_delegates, quiet
 
 ENTRY = b"\0tflite_plugin_create_delegate\0"
@@ -32,6 +32,8 @@ MACHINES = {3: "x86", 40: "32-bit ARM", 62: "x86-64", 183: "aarch64", 243: "RISC
 OLD_BUILD = "it was built for TFLite before 2.14: get a newer build"
 """Such a library passes ``TfLiteRegistration``, by value, with 64, 72 or 80 bytes instead of 88."""
 NO_REASON = "it gave no reason; usual ones: no device, no permission, the device is busy, an unknown option"
+COMPILED = "compiled"
+"""Option of EdgeKit's: path of a file that a vendor's compiler made, e.g. ``edgetpu_compiler``."""
 NAMED = 8
 """Nodes on the CPU that are named."""
 
@@ -41,13 +43,14 @@ class Delegate(NamedTuple):
 
     Attributes:
         options: Options by name.
-        in_process: Whether it runs in the process of the app.
+        compiled: File that the vendor's compiler made of the variant's ``model.tflite``. None means that the
+            delegate runs the variant's file.
     """
 
     path: Path
     family: Family
     options: Mapping[str, str]
-    in_process: bool
+    compiled: Path | None = None
 
     @property
     def identity(self) -> str:
@@ -56,6 +59,8 @@ class Delegate(NamedTuple):
         options = ",".join(f"{key}={value}" for key, value in sorted(self.options.items()))
         status = self.path.stat()
         digest = _checked(self.path, status.st_mtime_ns, status.st_size)
+        if self.compiled is not None:
+            options += f" sha256 {hashlib.sha256(self.compiled.read_bytes()).hexdigest()[:16]}"
         drivers = " ".join(["Linux", os.uname().release, *filter(None, versions)])
         return f"{digest[:16]}, {f'{options}, ' if options else ''}{drivers}"
 
@@ -66,11 +71,12 @@ def find(device: str) -> Delegate | None:
 
     Args:
         device: ``delegate:FILE[,OPTION=VALUE]...``, the same with a family's name instead of the file, the
-            name alone, or a kind of accelerator: the first family of it whose library is here.
+            name alone, or a kind of accelerator: the first family of it whose library is here. The option
+            ``compiled`` is a file that the vendor's compiler made; the others are the delegate's.
 
     Raises:
         UsageError: an option has no value.
-        EngineError: the named library is missing, is for another processor, or is not a delegate.
+        EngineError: the named library or compiled file is missing.
     """
     if sys.platform != "linux":
         return None
@@ -78,7 +84,7 @@ def find(device: str) -> Delegate | None:
     families = named(FAMILIES, device)
     if prefix not in PREFIXES:
         here = ((family, path) for family in families if (path := _path(family.file)))
-        return next((Delegate(path, family, {}, False) for family, path in here), None)
+        return next((Delegate(path, family, {}) for family, path in here), None)
     family = families[0]
     name, *parts = rest.split(",")
     options = _options(parts)
@@ -87,7 +93,10 @@ def find(device: str) -> Delegate | None:
     if path is None:
         hint = f": {family.install}" if family.file else "; give its path"
         raise EngineError(f"{file} is not in LD_LIBRARY_PATH or the system's folders{hint}")
-    return Delegate(path, family, options, prefix == IN_PROCESS)
+    compiled = options.pop(COMPILED, None)
+    if compiled is not None and not Path(compiled).is_file():
+        raise EngineError(f"{COMPILED}={compiled}: there is no such file")
+    return Delegate(path, family, options, Path(compiled) if compiled else None)
 
 
 def _options(parts: Sequence[str]) -> dict[str, str]:
@@ -167,7 +176,7 @@ def open_on(
     Raises:
         EngineError: it does not load, took no node, or writes over what it still reads.
     """
-    name, path = delegate.path.name, files[FILE]
+    name, path = delegate.path.name, delegate.compiled or files[FILE]
     version, module = load_engine()
     assert delegate.identity  # reads the library, and raises what is wrong with it
     breadcrumbs.enter("create")

@@ -15,9 +15,9 @@ from edgekit.bundle import Bundle
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
 from edgekit.runtime.fallback import policy
-from edgekit.runtime.loading import probe
 from edgekit.system import cache_folder
 from tests.fixtures.child_processes import run_python
+from tests.fixtures.delegates import counted_probes
 
 pytestmark = pytest.mark.needs_tflite
 Opener = Callable[..., Session]
@@ -31,10 +31,14 @@ def feeds(first: float = 0.0) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def right(bundle: Bundle) -> Callable[[float], np.ndarray]:
+def right(bundle: Bundle) -> Callable[..., np.ndarray]:
     """The CPU's answer to ``feeds(first)``."""
     session = Session(bundle, variant="tflite-fp32", threads=1)
-    return lambda first=0.0: session.run(feeds(first))["y"]
+
+    def answer(first: float = 0.0) -> np.ndarray:
+        return session.run(feeds(first))["y"]
+
+    return answer
 
 
 def reasons(session: Session) -> list[str]:
@@ -91,9 +95,7 @@ def test_a_failed_delegate_is_probed_again_before_it_returns(
 ) -> None:
     monkeypatch.setattr(policy, "FIRST_COOLDOWN_S", 0.1)
     with open_on() as session:
-        started: list[object] = []
-        real = probe.probe
-        monkeypatch.setattr(probe, "probe", lambda *given: (started.append(given), real(*given))[1])
+        started = counted_probes(monkeypatch)
         os.kill(session.runner.facts()["worker_pid"], signal.SIGKILL)
         until = time.monotonic() + 30
         while not started or session.active.device == "CPU":
@@ -197,7 +199,6 @@ HANGS = """
 import os, sys, threading, time
 from edgekit.bundle import Bundle
 from edgekit.runtime.fallback.accelerated import accelerated_copy
-from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.worker import WorkerRunner
 from tests.fixtures.child_processes import children
 probe.ACCELERATOR_PROBE_SECONDS = 4.0

@@ -20,7 +20,7 @@ from edgekit.runtime.fallback.accelerated import accelerated_copy
 from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.worker import WorkerRunner
 from edgekit.system import cache_folder
-from tests.fixtures.delegates import settled
+from tests.fixtures.delegates import counted_probes, settled
 
 pytestmark = pytest.mark.needs_tflite
 Opener = Callable[..., Session]
@@ -219,12 +219,22 @@ def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
     assert delegates._options(["backends=GpuAcc", "CpuAcc", "a=1"]) == {"backends": "GpuAcc,CpuAcc", "a": "1"}
 
 
+def test_a_file_of_the_vendors_compiler_is_verified_as_the_variant(
+    open_on: Opener, bundle: Bundle, tmp_path: Path
+) -> None:
+    """No vendor's compiler was available: here it is the same model, or another one."""
+    compiled = tmp_path / "model_edgetpu.tflite"
+    compiled.write_bytes(bundle.read(bundle.variants[0].files["model.tflite"]))
+    assert verdict(open_on(f"compiled={compiled}")) == ""
+    compiled.write_bytes(bundle.read(bundle.variants[1].files["model.tflite"]))
+    assert verdict(open_on(f"compiled={compiled}")).startswith("output y of a golden vector: SNR ")
+    assert "compiled=/none: there is no such file" in verdict(open_on("compiled=/none"))
+
+
 def test_a_verdict_holds_for_one_library_and_its_options(
     open_on: Opener, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[object] = []
-    real = probe.probe
-    monkeypatch.setattr(probe, "probe", lambda *given: (started.append(given), real(*given))[1])
+    started = counted_probes(monkeypatch)
     path = tmp_path / "libx.so"
     shutil.copy(library(), path)
     for options, count in (("", 1), ("", 1), ("limit=2", 2), ("limit=2", 2)):
