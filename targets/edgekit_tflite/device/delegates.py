@@ -91,8 +91,12 @@ def find(device: str) -> Delegate | None:
     file = family.file if name == family.name else name
     path = _path(file)
     if path is None:
-        hint = f": {family.install}" if family.file else "; give its path"
-        raise EngineError(f"{file} is not in LD_LIBRARY_PATH or the system's folders{hint}")
+        where = (
+            "there is no such file" if os.sep in file else "not in LD_LIBRARY_PATH or the system's folders"
+        )
+        raise EngineError(
+            f"{file}: {where}; {f'install: {family.install}' if family.file else 'give its path'}"
+        )
     compiled = options.pop(COMPILED, None)
     if compiled is not None and not Path(compiled).is_file():
         raise EngineError(f"{COMPILED}={compiled}: there is no such file")
@@ -179,13 +183,15 @@ def open_on(
     name, path = delegate.path.name, delegate.compiled or files[FILE]
     version, module = load_engine()
     assert delegate.identity  # reads the library, and raises what is wrong with it
-    breadcrumbs.enter("create")
+    known = f"known faults: {delegate.family.faults}" if delegate.family.faults else ""
+    settings = f"; its options: {delegate.family.settings}" if delegate.family.settings else ""
+    breadcrumbs.enter(f"create\n{known}")
     try:
         library = module.load_delegate(str(delegate.path), dict(delegate.options))
     except (ValueError, OSError, AttributeError) as problem:
         text = " ".join(str(problem).split()).removeprefix(f"Failed to load delegate from {delegate.path}")
-        raise EngineError(f"{name} did not start: {text.strip() or NO_REASON}") from None
-    breadcrumbs.enter(f"Prepare\n{OLD_BUILD}")
+        raise EngineError(f"{name} did not start: {text.strip() or NO_REASON + settings}") from None
+    breadcrumbs.enter(f"Prepare\n{OLD_BUILD}{known and '; '}{known}")
     try:
         with quiet():
             interpreter = module.Interpreter(
@@ -197,7 +203,7 @@ def open_on(
         reason = " ".join(str(problem).partition("Restored original execution plan")[0].split())
         raise EngineError(f"{name} refused {path.name}: {reason[:300] or NO_REASON}") from None
     del library  # the interpreter's is the only reference, so that it frees the delegate last
-    breadcrumbs.enter("a run")
+    breadcrumbs.enter(f"a run\n{known}")
     ends = [int(detail["index"]) for detail in interpreter.get_output_details()]
     nodes = outside_delegates([op for op in operators if op["op_name"] != "DELEGATE"], ends)
     left = outside_delegates(operators, ends)

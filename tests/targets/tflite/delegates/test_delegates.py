@@ -158,6 +158,10 @@ def test_slower_than_the_cpu_is_refused_for_auto(
     with settled(Session(bundle, device="auto", threads=1)) as session:
         assert session.active.device == "CPU"
         assert session.preparing["tflite-int8@npu"].startswith("failed: slower here: ")
+    with settled(Session(bundle, device="delegate:edgetpu,mode=refuse", threads=1)) as session:
+        assert session.fallbacks[0].reason.endswith("an unknown option; its options: device=usb, pci or :N")
+    with settled(Session(bundle, device="delegate:edgetpu,mode=crash_create", threads=1)) as session:
+        assert "(SIGSEGV) in create; known faults: edgetpu#332" in session.fallbacks[0].reason
     for device in ("npu", "edgetpu", "delegate:edgetpu,limit=9", "delegate:libedgetpu.so.1"):
         with settled(Session(bundle, device=device, threads=1)) as session:
             assert session.active.variant == f"tflite-int8@{device}"
@@ -204,11 +208,9 @@ def test_a_library_is_checked_before_it_is_loaded(
 
 
 def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
-    with pytest.raises(
-        EngineError, match=r"libnone.so is not in LD_LIBRARY_PATH or the system's folders; give"
-    ):
+    with pytest.raises(EngineError, match=r"libnone.so: not in LD_LIBRARY_PATH or the system's folders; give"):
         Session(bundle, device="delegate:libnone.so", strict=True)
-    with pytest.raises(EngineError, match=r"libvx_delegate.so is not in .*: is in NXP's Linux image"):
+    with pytest.raises(EngineError, match=r"libvx_delegate.so: not in .*; install: NXP's Linux image"):
         delegates.find("delegate:vx")
     with pytest.raises(
         UsageError, match=r"'usb' is not an option of a delegate; write delegate:FILE,OPTION=VALUE"
