@@ -21,6 +21,7 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
+from edgekit.compiler.pipeline.shared_tensors import share_tensors
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
@@ -207,10 +208,10 @@ def _context(model: LanguageModel, context: int | None) -> int:
 
 
 def described(model: LanguageModel) -> str:
-    """Describe format, architecture and size."""
+    """Describe format, architecture and size, with the note of the reader."""
     return (
         f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
-        f" {model.config.layers} layers"
+        f" {model.config.layers} layers{'; ' if model.note else ''}{model.note}"
     )
 
 
@@ -246,6 +247,7 @@ def _bundle(
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
         samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
     )  # fmt: skip
+    share_tensors(variants, manifest["variants"], entries)
     manifest["options"]["context"] = job.context
     manifest["extensions"] = {
         "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},

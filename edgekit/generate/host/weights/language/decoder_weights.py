@@ -22,7 +22,10 @@ from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array
 
 BLOCK = 32
-"""Inputs that share a scale: GGUF's, and the smallest of every engine's kernels."""
+"""Inputs that share a scale of 4 bits: GGUF's, and the smallest of every engine's kernels."""
+INT8_BLOCKS = (128, 64, BLOCK)
+"""Inputs that share a scale of 8 bits: the first that divides a matrix's inputs. Figures of 128 and 32:
+docs/measured/language-models.md."""
 SEQUENCE = 256
 """Tokens that see each other in calibration."""
 SEQUENCES = 16
@@ -42,10 +45,10 @@ class NearestWeights(Mapping[str, BlockWeights]):
     """Matrices of a model as int8. One is rounded when it is first read, and then lies on pages of a file.
 
     Args:
-        block: Inputs that share a scale; 0: all of them.
+        block: Inputs that share a scale. 0 means all of them, None the first of INT8_BLOCKS that fits.
     """
 
-    def __init__(self, model: LanguageModel, names: Sequence[str], block: int) -> None:
+    def __init__(self, model: LanguageModel, names: Sequence[str], block: int | None = None) -> None:
         self._model, self._names, self._block = model, dict.fromkeys(names), block
         self._scratch, self._rounded = ScratchFile(), dict[str, BlockWeights]()
 
@@ -53,7 +56,7 @@ class NearestWeights(Mapping[str, BlockWeights]):
         if name not in self._names:
             raise KeyError(name)
         if name not in self._rounded:
-            rounded = nearest8(self._model.weight(name), self._block)
+            rounded = rounded8(self._model.weight(name), self._block)
             self._rounded[name] = rounded.kept(self._scratch)
         return self._rounded[name]
 
@@ -67,12 +70,19 @@ class NearestWeights(Mapping[str, BlockWeights]):
         return len(self._names)
 
 
+def rounded8(matrix: Array, block: int | None = None) -> BlockWeights:
+    """Round a matrix to int8 by ``nearest8``. ``block`` None means the first of INT8_BLOCKS that fits."""
+    if block is None:
+        block = next(size for size in INT8_BLOCKS if matrix.shape[1] % size == 0)
+    return nearest8(matrix, block)
+
+
 def quantize_decoder(
     model: LanguageModel,
     precision: str,
     tokens: Sequence[int] = (),
     *,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Mapping[str, BlockWeights]:
     """Quantize the matrices of a model to integers.
 
@@ -84,8 +94,9 @@ def quantize_decoder(
     Args:
         tokens: A calibration text; needed for ``int4`` where the file has other than 4-bit weights. The first
             SEQUENCE * SEQUENCES are used.
-        block: Inputs that share a scale; 0: all, for ``int8`` only. A matrix whose inputs it does not divide
-            stays float.
+        block: Inputs that share a scale; 0 means all of them, for ``int8`` only. None means BLOCK for 4 bits,
+            and the first of INT8_BLOCKS that divides the inputs for 8. A matrix whose inputs it, or BLOCK,
+            does not divide stays float.
 
     Returns:
         Name -> integers, which are not on the heap: computed when they are read, or on pages of a file.
@@ -97,17 +108,16 @@ def quantize_decoder(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"language models are quantized to {', '.join(PRECISIONS)}, not {precision}")
-    shapes = model.config.weight_shapes()
-    matrices = [
-        name for name, shape in shapes.items() if len(shape) == 2 and (not block or shape[1] % block == 0)
-    ]
+    shapes, multiple = model.config.weight_shapes(), BLOCK if block is None else max(1, block)
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % multiple == 0]
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
     if not BARS[precision].fitted:
         return NearestWeights(model, matrices, block)
     scratch = ScratchFile()
-    blocks = {name: nearest8(model.weight(name), block).kept(scratch) for name in ends}
+    blocks = {name: rounded8(model.weight(name), block).kept(scratch) for name in ends}
     layers = [name for name in matrices if name not in ends]
     blocks |= _kept(model, layers, block, scratch)
+    block = BLOCK if block is None else block
     left = [name for name in layers if name not in blocks]
     if not left:
         return blocks
@@ -122,7 +132,7 @@ def quantize_decoder(
 
 
 def _kept(
-    model: LanguageModel, names: Sequence[str], block: int, scratch: ScratchFile
+    model: LanguageModel, names: Sequence[str], block: int | None, scratch: ScratchFile
 ) -> dict[str, BlockWeights]:
     """Return the matrices that are not fitted: those on a grid of 4 bits, attention's as int8, and, in a file
     that gives some matrices KEPT_BITS or more and others fewer, the former as int8."""
@@ -130,12 +140,12 @@ def _kept(
     for name in names:
         packed = model.packed(name)
         fewest = min(fewest, packed.bits if packed is not None else KEPT_BITS)
-        if packed is not None and packed.bits == 4 and packed.block == block:
+        if packed is not None and packed.bits == 4 and packed.block == (block or BLOCK):
             kept[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
         elif ATTENTION in name:
-            kept[name] = nearest8(model.weight(name), block).kept(scratch)
+            kept[name] = rounded8(model.weight(name), block).kept(scratch)
         elif packed is not None and packed.bits >= KEPT_BITS:
-            wide[name] = nearest8(packed.values(), block).kept(scratch)
+            wide[name] = rounded8(packed.values(), block).kept(scratch)
     return kept | wide if fewest < KEPT_BITS else kept
 
 

@@ -31,6 +31,18 @@ def test_int8_is_within_half_a_step() -> None:
         assert (np.abs(found.floats() - matrix) <= 0.5001 * steps).all()
 
 
+def test_int8_takes_the_largest_block_that_divides_the_inputs() -> None:
+    model = tiny_model()
+    found = quantize_decoder(model, "int8")
+    inputs = {name: weights.inputs for name, weights in found.items()}
+    assert {weights.block for weights in found.values()} == {64, 32}
+    for name, weights in found.items():
+        assert weights.block == (64 if inputs[name] % 64 == 0 else 32)
+    wide = quantize_decoder(tiny_model(mlp_width=256), "int8")
+    assert wide["model.layers.0.mlp.down_proj.weight"].block == 128
+    assert {weights.block for weights in quantize_decoder(model, "int8", block=32).values()} == {32}
+
+
 def test_a_fitted_grid_changes_a_layer_s_outputs_less_than_rounding_does() -> None:
     random = np.random.default_rng(1)
     matrix = random.standard_normal((48, 128)).astype(np.float32)
