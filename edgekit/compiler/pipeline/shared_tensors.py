@@ -47,11 +47,12 @@ def share_tensors(
         if len(names) > 1:
             groups.setdefault(tuple(names), []).append(digest)
     parts: dict[str, dict[str, list[Range]]] = {}
-    for names, digests in groups.items():
-        content = _joined(entries[names[0]], [places[names[0]][digest] for digest in digests])
+    for sharers, digests in groups.items():
+        first = sharers[0]
+        content = _joined(entries[first], [places[first][digest] for digest in digests])
         name = f"weights/{hashlib.sha256(content).hexdigest()[:16]}"
         entries[name] = content
-        for entry in names:
+        for entry in sharers:
             parts.setdefault(entry, {})[name] = [places[entry][digest] for digest in digests]
     joined = {entry: _split(entry, own, entries) for entry, own in parts.items()}
     for row in listed:

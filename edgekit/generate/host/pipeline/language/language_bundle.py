@@ -31,6 +31,7 @@ from edgekit.generate.host.adapters import (
     judged_adapters,
     open_adapters,
 )
+from edgekit.generate.host.chat_templates import with_chat_template
 from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
@@ -90,6 +91,8 @@ def build_language_model(
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(listener(request.progress), "opened") as notify:
         model = open_language_model(path)
+        if request.chat_template:
+            model = with_chat_template(model, request.chat_template)
         context = _context(model, request.context)
         notify(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
@@ -121,9 +124,8 @@ def _built(
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         judged = judged_adapters(adapters, model, context)
-        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
-        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
-        notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
+        adapted = [f"; with {name} {row.reference.shown()}" for name, row in judged.items()]
+        notify(f"perplexity {reference.shown()}{''.join(adapted)}; {reference.tokens} tokens")
     faults = Faults(model.sha256)
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
@@ -239,9 +241,7 @@ def _bundle(
         "architecture": model.config.architecture,
         "parameters": parameters(model),
     }
-    origin = (
-        f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
-    )
+    origin = f"{reference.tokens} tokens of text, where its perplexity is {reference.shown()}"
     manifest = manifest_of(
         request, targets, variants, entries,
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
