@@ -87,7 +87,9 @@ def _other(bundle: Bundle, change: object) -> str:
     entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
     manifest = {k: v for k, v in bundle.manifest.items() if k not in ("format", "version", "entries")}
     first, *others = manifest["variants"]
-    joined = {name: {**file, "parts": dict(file["parts"])} for name, file in first["options"]["joined"].items()}
+    joined = {
+        name: {**file, "parts": dict(file["parts"])} for name, file in first["options"]["joined"].items()
+    }
     change(joined)  # type: ignore[operator]
     changed = {**first, "options": {**first["options"], "joined": joined}}
     with pytest.raises(BundleError) as raised:
