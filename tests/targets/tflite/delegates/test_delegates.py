@@ -208,9 +208,7 @@ def test_a_library_is_checked_before_it_is_loaded(
 
 
 def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
-    with pytest.raises(
-        EngineError, match=r"libnone.so: not in LD_LIBRARY_PATH or the system's folders; give"
-    ):
+    with pytest.raises(EngineError, match=r"libnone.so: not in LD_LIBRARY_PATH or the system's"):
         Session(bundle, device="delegate:libnone.so", strict=True)
     with pytest.raises(EngineError, match=r"libvx_delegate.so: not in .*; install: NXP's Linux image"):
         delegates.find("delegate:vx")
