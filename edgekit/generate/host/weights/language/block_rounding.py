@@ -72,13 +72,15 @@ def fitted4(matrix: Array, moments: Array, block: int) -> BlockWeights:
 
 def centred4(stored: Array, scales: Array, minima: Array) -> BlockWeights:
     """scale * stored + minimum as BlockWeights: integers count from 8, which is the kernels' own zero point.
+    A grid that counts from 8 itself (GGUF's Q4_0) has no minima, and no second product.
 
     Args:
         stored: uint8 [outputs, inputs], 0 to 15.
         scales: float32 [outputs, blocks].
         minima: The same.
     """
-    return BlockWeights(stored, scales, minima=(minima + 8 * scales).astype(np.float32), bits=4)
+    rest = (minima + 8 * scales).astype(np.float32)
+    return BlockWeights(stored, scales, minima=rest if rest.any() else None, bits=4)
 
 
 def _grid(weights: Array, importance: Array) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.generate.host.readers.language.language_model import PackedWeight
 from edgekit.generate.host.weights.language import quantize_decoder
-from edgekit.generate.host.weights.language.block_rounding import fitted4, inverse_factor, nearest8
+from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, inverse_factor, nearest8
 from edgekit.generate.host.weights.language.decoder_weights import run_layer
 from edgekit.tensor_spec import Array
 from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
@@ -73,6 +73,18 @@ def test_the_inverse_s_factor_is_that_of_float64_and_survives_an_indefinite_matr
     np.testing.assert_allclose(found, exact, atol=1e-6 * np.abs(exact).max())
     indefinite = moments - np.float32(0.3 * np.trace(moments) / 300) * np.eye(300, dtype=np.float32)
     assert np.isfinite(inverse_factor(indefinite)).all()
+
+
+def test_a_grid_that_counts_from_8_has_no_minima() -> None:
+    random = np.random.default_rng(4)
+    stored = random.integers(0, 16, (8, 64)).astype(np.uint8)
+    scales = (random.random((8, 2)) + 0.1).astype(np.float32)
+    plain, other = centred4(stored, scales, -8 * scales), centred4(stored, scales, -7 * scales)
+    assert plain.minima is None
+    assert other.minima is not None
+    for weights, start in ((plain, 8), (other, 7)):
+        expected = np.repeat(scales, 32, axis=1) * (stored.astype(np.float32) - start)
+        np.testing.assert_allclose(weights.floats(), expected, atol=1e-5)
 
 
 def test_a_file_s_own_grid_of_4_bits_is_kept() -> None:
