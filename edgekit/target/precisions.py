@@ -127,7 +127,7 @@ TABLE: tuple[Precision, ...] = (
     Precision("palette6", "weights", "fp32", 5, 20.0, for_size=True, from_table=True, in_auto=False),
     Precision("fp8", "quantized", "fp32", 9, 20.0, "float8_e4m3", in_auto=False),
     Precision("palette4", "weights", "fp32", 10, 20.0, for_size=True, from_table=True, in_auto=False),
-    Precision("int4", "language", "", 11, 3.0, "int4", language=LanguageBar(0.03, 3.0, fitted=True)),
+    Precision("int4", "language", "", 11, 3.0, "int4", language=LanguageBar(0.02, 3.0, fitted=True)),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}

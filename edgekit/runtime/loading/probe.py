@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
@@ -162,9 +162,8 @@ def started_child(
                     (folder / f"{number}.{kind}{index}.npy").write_bytes(npy_bytes(array))
         command = [sys.executable, "-m", "edgekit.runtime.loading.probe_child", name]
         with open(folder / "log", "wb") as log:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=serving
-            )
+            inherited: dict[str, Any] = {"pass_fds": serving} if serving else {}
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **inherited)
         yield child, folder, seconds
 
 

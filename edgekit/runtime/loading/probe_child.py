@@ -7,10 +7,6 @@ python -m edgekit.runtime.loading.probe_child FOLDER
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
-import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,7 +16,7 @@ from pathlib import Path
 from edgekit.errors import MissingDependency, ProfileError, blame_of, reason_of
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import golden_check, worker
-from edgekit.runtime.loading.checked_runner import CheckedRunner, checked
+from edgekit.runtime.loading.checked_runner import checked
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.loading.probe import REQUEST, RESULT, STAGE, TRIALS, VERSION
 from edgekit.system import breadcrumbs
@@ -30,8 +26,6 @@ from edgekit.target import registry
 from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, specs_of, thinned_specs
 
 REQUEST_LIMIT_BYTES = 16 << 20
-LEAST_LIMIT_S, HANG_RUNS = 2.0, 50
-"""A worker's run hangs if it takes longer than both this time and this many runs on accelerator and CPU."""
 
 
 def main(folder: Path) -> None:
@@ -41,7 +35,7 @@ def main(folder: Path) -> None:
     serving = request["serving"]
     child_limits.confine(request["memory_mb"], None if serving else request["seconds"])
     if serving:
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # ends it even if it holds every lock
+        worker.end_after(request["seconds"])
     breadcrumbs.leave_in(folder / STAGE)
     result: dict[str, Json] = {"why": ""}
     try:
@@ -86,37 +80,9 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
             return
         runner = checked(runner, open_runner, options, golden, checks, request["limits_db"])
         if request["serving"]:
-            _serve(runner, largest, *request["serving"])
+            worker.serve(runner, largest, *request["serving"])
     finally:
         runner.close()
-
-
-def _serve(runner: CheckedRunner, signature: Signature, channel: int, memory: int) -> None:
-    """Report what is loaded, and run requests until the app closes the channel."""
-    inputs, outputs = signature
-    arrays = worker.arrays_in(mmap.mmap(memory, 0), (*inputs, *outputs))
-    feeds = {spec.name: array for spec, array in zip(inputs, arrays, strict=False)}
-    into = {spec.name: array for spec, array in zip(outputs, arrays[len(inputs) :], strict=True)}
-    limit_s = max(LEAST_LIMIT_S, HANG_RUNS * sum(runner.times_ms) / 1000)
-    ready = {"device": runner.device, "precision": runner.precision, "limit_s": limit_s}
-    silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # nobody would read what an engine logs about each run
-        os.dup2(silent, stream)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's
-    with socket.socket(fileno=channel) as requests:
-        requests.send(strict_json.encode({**ready, "facts": runner.facts()}))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        while number := requests.recv(worker.NUMBER.size):
-            signal.setitimer(signal.ITIMER_REAL, limit_s)
-            try:
-                for name, output in runner.run(feeds).items():
-                    into[name][...] = output
-                reply = number
-            except Exception as problem:  # an engine may throw anything
-                reply = number + reason_of(problem).encode()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            requests.send(reply)
-        signal.setitimer(signal.ITIMER_REAL, worker.CLOSE_S)
 
 
 def _arrays(folder: Path, prefix: str, specs: Sequence[TensorSpec]) -> dict[str, Array]:

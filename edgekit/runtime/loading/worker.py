@@ -23,21 +23,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.errors import EngineError
+from edgekit.errors import EngineError, reason_of
 from edgekit.runtime.loading import probe
 from edgekit.system.formats import strict_json
 from edgekit.system.interrupts import Background
 from edgekit.target.kept_arrays import kept_copy
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
+    from edgekit.runtime.loading.checked_runner import CheckedRunner
 
 NUMBER = struct.Struct("<Q")
 """Number of a request, and of its response, in which an error text follows."""
 MESSAGE_BYTES = 1 << 16
 ALIGNMENT = 64
+LEAST_LIMIT_S, HANG_RUNS = 2.0, 50
+"""A run hangs if it takes longer than both this time and this many runs on accelerator and CPU."""
 CLOSE_S = 5.0
 """Time in which the child must end by itself: some devices stay unusable after a process that was killed."""
 GRACE_S = 1.0
@@ -68,8 +71,9 @@ class WorkerRunner:
                 theirs.close()
                 ready = self._receive(limit_s)
                 if not ready:
-                    code = child.wait() if ready == b"" else None
-                    self.close()
+                    self._is_stuck = ready is None
+                    self.close()  # waits for its exit code
+                    code = None if self._is_stuck else child.returncode
                     raise _load_error(probe.read_result(folder, code, limit_s))
         except BaseException:
             self._channel.close()  # the child then ends by itself, at the latest by its timer
@@ -150,6 +154,44 @@ class WorkerRunner:
         error = EngineError(late if self._is_stuck else f"its worker process ended{name}")
         error.blame = "machine"  # the process is gone, so the request is not tried there again
         return error
+
+
+def serve(runner: CheckedRunner, signature: Signature, channel: int, memory: int) -> None:
+    """Report in the child what it has loaded, and run requests until the app closes the channel.
+
+    Args:
+        channel: File descriptor of the socket.
+        memory: File descriptor of the memory that has the arrays.
+    """
+    inputs, outputs = signature
+    arrays = arrays_in(mmap.mmap(memory, 0), (*inputs, *outputs))
+    feeds = {spec.name: array for spec, array in zip(inputs, arrays, strict=False)}
+    into = {spec.name: array for spec, array in zip(outputs, arrays[len(inputs) :], strict=True)}
+    limit_s = max(LEAST_LIMIT_S, HANG_RUNS * sum(runner.times_ms) / 1000)
+    ready: dict[str, Json] = {"device": runner.device, "precision": runner.precision, "limit_s": limit_s}
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # nobody would read what an engine logs about each run
+        os.dup2(silent, stream)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's
+    with socket.socket(fileno=channel) as requests:
+        requests.send(strict_json.encode({**ready, "facts": runner.facts()}))
+        end_after(0)
+        while number := requests.recv(NUMBER.size):
+            end_after(limit_s)
+            try:
+                for name, output in runner.run(feeds).items():
+                    into[name][...] = output
+                reply = number
+            except Exception as problem:  # an engine may throw anything
+                reply = number + reason_of(problem).encode()
+            end_after(0)
+            requests.send(reply)
+        end_after(CLOSE_S)
+
+
+def end_after(seconds: float) -> None:
+    """Let the kernel end this process after a time, even if an engine holds Python's lock. 0 means never."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def size_bytes(specs: Sequence[TensorSpec]) -> int:

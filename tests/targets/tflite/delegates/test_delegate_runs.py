@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,22 +51,25 @@ def records() -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("stopped_by", "reason", "seconds"),
+    ("stopped_by", "reason", "state"),
     [
-        (signal.SIGKILL, "its worker process ended (SIGKILL)", 2.0),
-        (signal.SIGSEGV, "its worker process ended (SIGSEGV)", 2.0),
-        (signal.SIGSTOP, "no result from its worker process within 3 s", 6.0),
+        (signal.SIGKILL, "its worker process ended (SIGKILL)", ""),
+        (signal.SIGSEGV, "its worker process ended (SIGSEGV)", ""),
+        (signal.SIGSTOP, "no result from its worker process within 3 s", "T"),
     ],
 )
 def test_the_cpu_answers_if_the_worker_dies_or_hangs(
-    open_on: Opener, right: Callable[..., np.ndarray], stopped_by: int, reason: str, seconds: float
+    open_on: Opener, right: Callable[..., np.ndarray], stopped_by: int, reason: str, state: str
 ) -> None:
+    """One that is stopped is asked once, and not waited for: it is killed later."""
     with open_on() as session:
         assert len(records()) == 1
-        os.kill(session.runner.facts()["worker_pid"], stopped_by)
-        began = time.monotonic()
+        worker: Any = session.runner
+        pid, number = worker.facts()["worker_pid"], worker._number
+        os.kill(pid, stopped_by)
         np.testing.assert_allclose(session.run(feeds())["y"], right(), atol=1e-4)
-        assert time.monotonic() - began < seconds
+        assert worker._number == number + 1
+        assert state_of(pid) == state
         assert session.active.device == "CPU"
         assert reasons(session) == [reason]
         assert records() == []
@@ -129,11 +133,12 @@ def test_a_delegate_that_becomes_wrong_is_found(
     with open_on(options, prefix=prefix) as session:
         assert session.active.device != "CPU"
         assert ("worker_pid" in session.runner.facts()) == (prefix == "delegate")
-        count = 0
-        while session.fallbacks == ():
+        for count in range(1, run + 1):
             answer = session.run(feeds(first))["y"]
-            count += 1
-        assert run - 10 < count <= run  # a few were run before
+            if session.fallbacks:
+                break
+            assert count < run
+        assert count > run - 10  # a few were run before
         np.testing.assert_allclose(answer, right(first), atol=1e-4)
         assert session.active.device == "CPU"
         assert reasons(session)[0].startswith(reason)
@@ -163,7 +168,7 @@ def test_ctrl_c_is_the_apps_and_an_old_result_is_dropped(
                 session.run(feeds(3.0))
         finally:
             signal.signal(signal.SIGALRM, before)
-        np.testing.assert_allclose(session.run(feeds())["y"], right(), atol=1e-4)
+        np.testing.assert_allclose(session.run(feeds(4.0))["y"], right(4.0), atol=1e-4)
         assert session.active.device != "CPU"
 
 
@@ -199,6 +204,7 @@ HANGS = """
 import os, sys, threading, time
 from edgekit.bundle import Bundle
 from edgekit.runtime.fallback.accelerated import accelerated_copy
+from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.worker import WorkerRunner
 from tests.fixtures.child_processes import children
 probe.ACCELERATOR_PROBE_SECONDS = 4.0
@@ -215,12 +221,20 @@ os._exit(0)
 
 def test_a_worker_that_hangs_while_it_loads_ends_without_the_app(bundle_path: Path, library: Library) -> None:
     """Prepare holds Python's lock and nobody closes its socket, so only the kernel's timer can."""
-    ends(run_python(HANGS, bundle_path, library()).stdout.split()[0])
+    pids = run_python(HANGS, bundle_path, library()).stdout.split()
+    assert len(pids) == 1
+    ends(pids[0])
 
 
 def ends(pid: str) -> None:
     """Wait until a process has ended."""
-    status, until = Path(f"/proc/{pid}/stat"), time.monotonic() + 10
-    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+    until = time.monotonic() + 10
+    while state_of(pid) not in ("", "Z"):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def state_of(pid: object) -> str:
+    """Return the state of a process as proc(5) names it, or "" if there is none."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.read_text().rpartition(")")[2].split()[0] if status.exists() else ""
