@@ -207,7 +207,7 @@ def test_a_library_is_checked_before_it_is_loaded(
     assert str(raised.value).startswith(reason.format(path))
 
 
-def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
+def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"libnone.so: not in LD_LIBRARY_PATH or the system's"):
         Session(bundle, device="delegate:libnone.so", strict=True)
     with pytest.raises(EngineError, match=r"libvx_delegate.so: not in .*; install: NXP's Linux image"):
@@ -218,6 +218,10 @@ def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
         delegates.find("delegate:/x.so,usb")
     with pytest.raises(UsageError, match=r"device is 'delegates:x'; it must be one of .*delegate:FILE"):
         Session(bundle, device="delegates:x")
+    (tmp_path / "libQnnTFLiteDelegate.so").touch()
+    qnn = delegates.find(f"delegate:{tmp_path}/libQnnTFLiteDelegate.so,htp_performance_mode=2")
+    assert qnn is not None
+    assert qnn.options == {"backend_type": "htp", "htp_performance_mode": "2"}
     assert delegates._options(["backends=GpuAcc", "CpuAcc", "a=1"]) == {"backends": "GpuAcc,CpuAcc", "a": "1"}
 
 
