@@ -16,9 +16,11 @@ from edgekit_tflite.run import engine_version
 from edgekit.bundle import Bundle
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.fallback.accelerated import accelerated_copy
+from edgekit.runtime.fallback.accelerated import accelerated_copy, with_copies
+from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
 from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.worker import WorkerRunner
+from edgekit.runtime.session_state import SessionOptions
 from edgekit.system import cache_folder
 from tests.fixtures.delegates import counted_probes, settled
 
@@ -167,6 +169,17 @@ def test_slower_than_the_cpu_is_refused_for_auto(
             assert session.active.variant == f"tflite-int8@{device}"
             assert session.active.device == "NPU (libedgetpu.so.1, 5 of 9 nodes on the CPU)"
             assert " is right, but takes " in session.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("device", "variant"),
+    [("delegate:edgetpu", "int8"), ("edgetpu", "int8"), ("delegate:/opt/libteflon.so,a=1", "int8"),
+     ("delegate:vx", "fp32"), ("delegate:/opt/libx.so", "fp32")],
+)  # fmt: skip
+def test_a_family_gets_the_best_variant_that_it_takes(bundle: Bundle, device: str, variant: str) -> None:
+    ranked = [RankedVariant(each, None) for each in sorted(bundle.variants, key=lambda each: each.name)]
+    order = with_copies(LoadOrder(tuple(ranked), {}), SessionOptions(device=device))
+    assert order.candidates[0].variant.name == f"tflite-{variant}@{device}"
 
 
 def test_a_device_that_one_process_holds_moves_from_the_probe_to_the_worker(
