@@ -250,6 +250,12 @@ class BuildRequest:
         models="kind", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
+    reference: Path | str | None = field(default=None, metadata=option(
+        "ONNX model that the variants of a model package are compared with. By default it is the package's "
+        "most exact variant for the CPU (docs/model-packages.md).",
+        metavar="MODEL.onnx", models="kind", stored=False, rebuild=True,
+        heading="Advanced",
+    ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(
         "Load the model even if it is a Python pickle; loading runs the code in it.",
         models="any", stored=False, rebuild=True,

@@ -1,0 +1,261 @@
+"""Broken and hostile model packages are refused in one line, before ONNX Runtime sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+from edgekit_ort.package_reader import read_package
+
+from edgekit.errors import ModelError
+from tests.fixtures.model_packages import copied, doubling, exported, foreign
+
+pytestmark = [
+    pytest.mark.needs_ort,
+    pytest.mark.skipif(
+        not hasattr(onnxruntime, "ModelPackage"), reason="ONNX Runtime has packages since 1.32"
+    ),
+]
+
+Change = Callable[[Path, dict[str, Any]], object]
+THREADS = "session.intra_op_num_threads"
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("packages") / "pkg")
+
+
+def variant(manifest: dict[str, Any], name: str = "plain") -> Any:
+    return manifest["components"]["model"]["variants"][name]
+
+
+def ort(manifest: dict[str, Any]) -> Any:
+    return variant(manifest)["executor_info"]["ort"]
+
+
+def asset(root: Path, file: str) -> Path:
+    return next(root.glob(f"shared_assets/*/{file}"))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def replaced(path: Path, make: Callable[[Path], object]) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    make(path)
+
+
+def with_option(key: str, value: object) -> Change:
+    return lambda root, m: ort(m)["session_options"].update({key: value})
+
+
+def with_variant(**values: object) -> Change:
+    return lambda root, m: variant(m).update(values)
+
+
+CONTENT = "has other content than its name says"
+CHANGED = "has changed since it was written"
+ATTACKS: dict[str, tuple[Change, str]] = {
+    "shared weights, a bit flipped": (lambda root, m: flip(asset(root, "weights.bin")), CONTENT),
+    "shared weights, noise": (lambda root, m: asset(root, "weights.bin").write_bytes(b"?" * 9216), CONTENT),
+    "shared weights cut": (lambda root, m: asset(root, "weights.bin").write_bytes(b"1" * 1000), CONTENT),
+    "shared weights missing": (lambda root, m: asset(root, "weights.bin").unlink(), CONTENT),
+    "golden file changed": (lambda root, m: flip(asset(root, "golden/0/outputs-0.npy")), CONTENT),
+    "another variant's graph": (
+        lambda root, m: shutil.copy(root / "shifted/model.onnx", root / "plain/model.onnx"),
+        f"plain/model.onnx {CHANGED}",
+    ),
+    "graph, a bit flipped": (lambda root, m: flip(root / "plain/model.onnx"), f"plain/model.onnx {CHANGED}"),
+    "a file that is not listed": (
+        lambda root, m: (shutil.copy(root / "plain/model.onnx", root / "plain/new.onnx"),
+                         ort(m).update(model_file="new.onnx")),
+        "plain/new.onnx is not in EdgeKit's list of files",
+    ),
+    "graph missing": (lambda root, m: (root / "plain/model.onnx").unlink(), "plain/model.onnx can't be read"),
+    "variant's folder missing": (lambda root, m: shutil.rmtree(root / "shifted"), "shifted/model.onnx can't"),
+    "schema 99": (lambda root, m: m.update(schema_version="99.0"), "schema_version is '99.0'; EdgeKit reads"),
+    "schema a number": (lambda root, m: m.update(schema_version=1e30), "schema_version is 1e+30"),
+    "no components": (lambda root, m: m.pop("components"), "it has 0 components"),
+    "two components": (lambda root, m: m["components"].update(b={}), "2 components ('model', 'b')"),
+    "no variants": (lambda root, m: m["components"]["model"].clear(), "variants is None, not an object"),
+    "10,000 variants": (
+        lambda root, m: m["components"]["model"]["variants"].update(
+            {f"v{i}": {"ep": "CPUExecutionProvider"} for i in range(10_000)}
+        ),
+        "it has 10002 variants",
+    ),
+    "unknown key": (lambda root, m: m.update(novelty=1), "manifest.json: unknown key 'novelty'"),
+    "unknown key of a variant": (with_variant(novelty=1), "variant 'plain': unknown key 'novelty'"),
+    "ep a number": (with_variant(ep=7), "variant 'plain': ep and device must be texts"),
+    "folder ..": (with_variant(variant_directory="../pkg/plain"), "'../pkg/plain' is not a path inside"),
+    "folder absolute": (with_variant(variant_directory="/etc"), "'/etc' is not a path inside the package"),
+    "layout installed": (
+        lambda root, m: (m.update(layout="installed"), ort(m).update(model_file="/etc/passwd")),
+        "'/etc/passwd' is not a path inside the package",
+    ),
+    "weights in /etc": (
+        with_option("session.model_external_initializers_file_folder_path", "/etc"),
+        "'/etc' is not a path inside the package",
+    ),
+    "URI with ..": (
+        lambda root, m: ort(m).update(model_file=f"sha256:{'0' * 64}/../../x"), "shared asset sha256:0000"
+    ),
+    "link to a file outside": (
+        lambda root, m: replaced(root / "plain/model.onnx", lambda path: path.symlink_to("/etc/passwd")),
+        "plain/model.onnx is a link; copy the file there",
+    ),
+    "link to a folder outside": (
+        lambda root, m: replaced(root / "plain", lambda path: path.symlink_to("/etc")), "plain is a link"
+    ),
+    "weights a link to a device": (
+        lambda root, m: replaced(asset(root, "weights.bin"), lambda path: path.symlink_to("/dev/zero")),
+        "weights.bin is not a regular file",
+    ),
+    "graph a pipe": (
+        lambda root, m: replaced(root / "plain/model.onnx", os.mkfifo), "model.onnx can't be read: it is not"
+    ),
+    "weights a pipe": (
+        lambda root, m: replaced(asset(root, "weights.bin"), os.mkfifo), "weights.bin is not a regular file"
+    ),
+    "2,000 threads": (with_option(THREADS, "2000"), f"{THREADS} is '2000'; at most 256 threads"),
+    "1e9 threads": (with_option(THREADS, "1000000000"), f"{THREADS} is '1000000000'"),
+    "threads in words": (with_option(THREADS, "many"), f"{THREADS} is 'many'"),
+    "profiling": (with_option("session.enable_profiling", "1"), "'session.enable_profiling' is not one that"),
+    "an output file": (
+        with_option("session.optimized_model_filepath", "/tmp/x"), "session.optimized_model_filepath' is not"
+    ),
+    "unknown session option": (with_option("session.no_such", "1"), "'session.no_such' is not one that"),
+    "session option a list": (with_option("session.disable_prepacking", ["1"]), "is not a short text"),
+    "custom op library": (
+        lambda root, m: ort(m).update(custom_op_library="evil.so"), "the unknown key 'custom_op_library'"
+    ),
+    "slot in a file outside": (
+        lambda root, m: variant(m)["executor_info"].update(ort="../../etc/x.json"), "is not a path inside"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks(name: str, ours: Path, tmp_path: Path) -> None:
+    change, line = ATTACKS[name]
+    root = copied(ours, tmp_path / "pkg")
+    manifest = json.loads((root / "manifest.json").read_text())
+    change(root, manifest)
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError) as refused:
+        read_package(root)
+    assert line in str(refused.value)
+    assert str(refused.value).startswith("pkg: is not a model package that EdgeKit can open: ")
+    assert "\n" not in str(refused.value)
+
+
+MANIFESTS: dict[str, tuple[Callable[[str], bytes], str]] = {
+    "100,000 deep": (
+        lambda text: json.dumps({**json.loads(text), "additional_metadata": "@"})
+        .replace('"@"', "[" * 100_000 + "]" * 100_000).encode(),
+        "manifest.json: objects and lists are more than 32 deep",
+    ),
+    "200 MB": (lambda text: b" " * 200_000_000, "manifest.json can't be read: it has more than 8 MB"),
+    "not UTF-8": (lambda text: text.encode().replace(b"package_name", b"package_\xff"), "is not UTF-8"),
+    "not JSON": (lambda text: b"{", "manifest.json: character 1 is not JSON"),
+    "empty": (lambda text: b"", "manifest.json: character 0 is not JSON"),
+    "a list": (lambda text: b"[]", "manifest.json is a list, not an object"),
+    "a key twice": (
+        lambda text: text.replace("{", '{"layout": "portable", "layout": "installed", ', 1).encode(),
+        "key 'layout' is twice in one object",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_hostile_manifests(name: str, ours: Path, tmp_path: Path) -> None:
+    root = copied(ours, tmp_path / "pkg")
+    change, line = MANIFESTS[name]
+    (root / "manifest.json").write_bytes(change((root / "manifest.json").read_text()))
+    with pytest.raises(ModelError) as refused:
+        read_package(root)
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_a_manifest_that_is_no_file(make: Callable[[Path], object], ours: Path, tmp_path: Path) -> None:
+    root = copied(ours, tmp_path / "pkg")
+    replaced(root / "manifest.json", make)
+    with pytest.raises(ModelError, match=r"manifest\.json can't be read: it is"):
+        read_package(root)
+
+
+def test_what_is_read(ours: Path) -> None:
+    package = read_package(ours)
+    assert [(v.name, v.precision, v.provider, v.on_cpu) for v in package.variants] == [
+        ("shifted", "fp32", "CPUExecutionProvider", True),
+        ("plain", "fp32", "CPUExecutionProvider", True),
+    ]
+    assert [sorted(v.files) for v in package.variants] == [["model.onnx", "weights.bin"]] * 2
+    shared = [v.files["weights.bin"] for v in package.variants]
+    assert shared[0] is shared[1]
+    assert len(package.golden) == 1
+    assert package.name == "m"
+
+
+def test_a_component_in_a_file_and_a_slot_in_a_file(tmp_path: Path) -> None:
+    root = foreign(tmp_path / "pkg", {"only": doubling()})
+    manifest = json.loads((root / "manifest.json").read_text())
+    (root / "model").mkdir()
+    component = manifest["components"]["model"]
+    entry = component["variants"]["only"]
+    (root / "only").rename(root / "model/only")
+    (root / "model/only/ort.json").write_text(json.dumps(entry["executor_info"]["ort"]))
+    entry["executor_info"]["ort"] = "ort.json"
+    (root / "model/component.json").write_text(json.dumps(component))
+    manifest["components"]["model"] = "model"
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    assert onnxruntime.ModelPackage.open(str(root)).get_info()  # it is one for ONNX Runtime too
+    assert [v.name for v in read_package(root).variants] == ["only"]
+
+
+def olive(root: Path, *, old: bool) -> Path:
+    """A package as ``olive generate-model-package`` of olive-ai 0.13 (``old``) or its main writes it."""
+    folder = root / "models/model/cpu"
+    folder.mkdir(parents=True)
+    (folder / "text.onnx").write_bytes(doubling())
+    genai = {"model": {"decoder": {"filename": "text.onnx"}, "context_length": 64}}
+    (folder / ("genai_config_overlay.json" if old else "genai_config.json")).write_text(json.dumps(genai))
+    component = {"component_name": "model", "variants": {"cpu": {"ep": "CPUExecutionProvider"}}}
+    manifest: dict[str, Any] = {"schema_version": "1.0", "package_name": "olive", "package_version": "1.0"}
+    producer = {"tool": "olive-ai"}
+    if old:
+        manifest |= {"components": ["model"], "configs_dir": "configs", "producer": producer}
+        component["schema_version"] = "1.0"
+    else:
+        manifest |= {"components": {"model": "models/model"}, "additional_metadata": {"producer": producer}}
+    (root / "models/model" / ("metadata.json" if old else "component.json")).write_text(json.dumps(component))
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    return root
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_both_layouts_of_olive(old: bool, tmp_path: Path) -> None:
+    package = read_package(olive(tmp_path / "pkg", old=old))
+    assert [(v.name, list(v.files)) for v in package.variants] == [("cpu", ["model.onnx"])]
+    if old:
+        with pytest.raises(Exception, match="configs_dir"):
+            onnxruntime.ModelPackage.open(str(tmp_path / "pkg"))
+
+
+def test_a_variant_that_names_no_file(tmp_path: Path) -> None:
+    root = foreign(tmp_path / "pkg", {"only": doubling()}, only={"executor_info": {}})
+    with pytest.raises(
+        ModelError, match=r"variant 'only': it names no file: it has neither executor_info\.ort"
+    ):
+        read_package(root)
