@@ -50,18 +50,14 @@ class ModelPackage(NamedTuple):
         digest: sha256 of its manifest and of all files that were read, in hexadecimal.
         variants: In the order of the package.
         reference: Name of the variant that computes most exactly, on the CPU.
-        golden: Golden vectors as content of ``.npy`` files by tensor: inputs, outputs. Empty if it has none.
-        card: Card in JSON, or None.
-        card_files: Files that the card names.
+        bundle: Manifest and entries of the bundle that EdgeKit wrote it from, or None.
     """
 
     name: str
     digest: str
     variants: Sequence[PackagedVariant]
     reference: str
-    golden: Sequence[tuple[Mapping[str, bytes], Mapping[str, bytes]]] = ()
-    card: dict[str, Json] | None = None
-    card_files: Mapping[str, bytes] = {}
+    bundle: tuple[Mapping[str, Json], Mapping[str, bytes]] | None = None
 
 
 class Written(NamedTuple):

@@ -15,9 +15,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -26,14 +26,24 @@ from edgekit.compiler.model.untrusted import external_files, subgraphs_of
 from edgekit.errors import ModelError
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError, brief
-from edgekit.system.regular_file import PIECE_BYTES, open_regular, read_plain
+from edgekit.system.regular_file import read_plain
 from edgekit.target.model_packages import ModelPackage, PackagedVariant
 from edgekit.tensor_spec import Json
+from edgekit_ort.package_format import (
+    BUNDLE,
+    CPU,
+    EDGEKIT,
+    ENTRIES,
+    MANIFEST,
+    PROVIDER,
+    package_session_options,
+    place_of,
+    with_weights_inside,
+)
 from edgekit_ort.run import ALLOWED_SESSION_OPTIONS, MODEL_FILE, SESSION_OPTIONS, WEIGHTS_FOLDER
 
-MANIFEST, COMPONENT, METADATA = "manifest.json", "component.json", "metadata.json"
+COMPONENT, METADATA = "component.json", "metadata.json"
 GENAI_CONFIGS = ("genai_config.json", "genai_config_overlay.json")
-CPU = "CPUExecutionProvider"
 JSON_LIMIT_BYTES = 8 << 20
 FILE_LIMIT_BYTES = (1 << 31) - 1
 """Of a graph or its weights: what EdgeKit reads of any model."""
@@ -42,10 +52,6 @@ FILES_LIMIT = 10_000
 THREADS = ("session.intra_op_num_threads", "session.inter_op_num_threads", "session.intra_op_thread_count")
 THREADS_LIMIT = 256
 VALUE_LIMIT_CHARS = 256
-PROVIDER = "provider"
-"""Option of a variant: the provider and the device that the package has it for."""
-EDGEKIT = "edgekit"
-"""Key of ``additional_metadata`` and ``executor_info``: what EdgeKit wrote (package_writer.py)."""
 _SCHEMA = re.compile(r"1\.\d{1,4}")
 _URI = re.compile(r"sha256:([0-9a-f]{64})(?:/(.+))?")
 _MANIFEST_KEYS = {
@@ -85,15 +91,15 @@ class _Reader:
 
     def __init__(self, root: Path) -> None:
         self.root, self._digests = root, hashlib.sha256()
+        self.ours: dict[str, Json] = {}
         self.stored: dict[str, Json] | None = None
-        self._hashed: dict[str, str] = {}
-        self._contents: dict[str, bytes] = {}
+        self._read: dict[Path, tuple[bytes, str]] = {}
         manifest = self._json(root / MANIFEST)
         self.manifest = self._table(manifest, MANIFEST)
         about = self.manifest.get("additional_metadata") or {}
         ours = about.get(EDGEKIT) if isinstance(about, dict) else None
-        if isinstance(ours, dict) and "files" in ours:
-            self.stored = self._table(ours["files"], "edgekit.files")
+        if isinstance(ours, dict) and {"files", "bundle"} <= set(ours):
+            self.ours, self.stored = ours, self._table(ours["files"], "edgekit.files")
         self._assets: dict[str, Path] = {}
 
     def read(self) -> ModelPackage:
@@ -110,16 +116,14 @@ class _Reader:
         table = self._table(component.get("variants"), "variants")
         if not 0 < len(table) <= VARIANTS_LIMIT:
             self.refuse(f"it has {len(table)} variants; EdgeKit reads 1 to {VARIANTS_LIMIT}")
-        variants, slot = [], None
-        for name, entry in table.items():
-            variant, ours = self._variant(base, name, self._table(entry, f"variant {brief(name)}"))
-            variants.append(variant)
-            slot = slot or ours
+        variants = [
+            self._variant(base, name, self._table(entry, f"variant {brief(name)}"))
+            for name, entry in table.items()
+        ]
         best = min(variants, key=lambda v: (not v.on_cpu or bool(v.only_there), _EXACT.index(v.precision)))
         title = manifest.get("package_name") or self.root.name
-        return ModelPackage(
-            str(title)[:80], self._digests.hexdigest(), variants, best.name, *self._ours(slot or {})
-        )
+        bundle = None if self.stored is None else self._bundle(variants)
+        return ModelPackage(str(title)[:80], self._digests.hexdigest(), variants, best.name, bundle)
 
     def refuse(self, reason: str) -> NoReturn:
         raise ModelError(f"{self.root.name}: is not a model package that EdgeKit can open: {reason}")
@@ -143,9 +147,7 @@ class _Reader:
         file = file / COMPONENT if file.is_dir() else file
         return file.parent, self._table(self._json(file), COMPONENT)
 
-    def _variant(
-        self, base: Path, name: str, entry: dict[str, Json]
-    ) -> tuple[PackagedVariant, dict[str, Json] | None]:
+    def _variant(self, base: Path, name: str, entry: dict[str, Json]) -> PackagedVariant:
         place = f"variant {brief(name)}"
         if unknown := sorted(set(entry) - _VARIANT_KEYS):
             self.refuse(f"{place}: unknown key {brief(unknown[0])}")
@@ -173,8 +175,7 @@ class _Reader:
         precision, only_there = _kind_of(proto)
         settings: dict[str, Json] = {"precision": "fp32" if precision in ("fp32", "fp16") else "int8"}
         settings |= {SESSION_OPTIONS: options, PROVIDER: {"ep": provider, "device": device}}
-        variant = PackagedVariant(name, files, settings, precision, provider, provider == CPU, only_there)
-        return variant, self._slot(folder, slots.get(EDGEKIT), place)
+        return PackagedVariant(name, files, settings, precision, provider, provider == CPU, only_there)
 
     def _session_options(self, given: Mapping[str, Json], place: str) -> dict[str, str]:
         options = {}
@@ -210,21 +211,35 @@ class _Reader:
             self.refuse(f"{place}: {file.name} names {len(names)} graphs; EdgeKit reads variants of one")
         return str(next(iter(names.values())))
 
-    def _ours(self, slot: Mapping[str, Json]) -> tuple[Any, Any, Any]:
-        """Return golden vectors, card and its files, which EdgeKit wrote."""
-
-        def contents(table: Json) -> dict[str, bytes]:
-            named = self._table(table or {}, EDGEKIT)
-            return {name: self._content(self._inside(self.root, uri)) for name, uri in named.items()}
-
-        golden = [
-            (contents(pair["inputs"]), contents(pair["outputs"]))
-            for pair in slot.get("golden") or ()
-            if isinstance(pair, dict) and {"inputs", "outputs"} <= set(pair)
-        ]
-        card = slot.get("card")
-        table = self._table(self._json(self._inside(self.root, card)), "the card") if card else None
-        return golden, table, contents(slot.get("card_files"))
+    def _bundle(self, variants: Sequence[PackagedVariant]) -> tuple[dict[str, Json], dict[str, bytes]]:
+        """Return manifest and entries of the bundle that EdgeKit wrote the package from. Each variant must be
+        there as it was verified: with these files, session options and this provider."""
+        folder = self._inside(self.root, self.ours["bundle"])
+        manifest = self._table(self._json(folder / BUNDLE), BUNDLE)
+        beside = folder / ENTRIES
+        entries = {
+            file.relative_to(beside).as_posix(): self._content(file)
+            for file in (self._files(beside) if beside.is_dir() else ())
+        }
+        present = {variant.name: variant for variant in variants}
+        try:
+            for stored in [entry for entry in manifest["variants"] if entry["files"]]:
+                variant = present.pop(stored["name"])
+                expected = package_session_options(stored["options"]), place_of(stored["options"])
+                if expected != (variant.options[SESSION_OPTIONS], variant.options[PROVIDER]):
+                    self.refuse(
+                        f"variant {brief(variant.name)}: its options are not those it was verified with"
+                    )
+                for file, entry in stored["files"].items():
+                    content = self._content(self._inside(self.root, f"{variant.name}/{file}"))
+                    entries[entry] = (
+                        with_weights_inside(content, variant.files) if file == MODEL_FILE else content
+                    )
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            self.refuse(f"{BUNDLE} does not fit the package: {type(problem).__name__} {problem}")
+        if present:
+            self.refuse(f"variant {brief(next(iter(present)))} is not in {BUNDLE}")
+        return manifest, entries
 
     # --- files -------------------------------------------------------------------------------------------
 
@@ -240,21 +255,24 @@ class _Reader:
             self.refuse(str(problem))
 
     def _content(self, file: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
-        """Read a file that ``_inside`` returned, and compare it with the digest that EdgeKit stored."""
+        """Read a file that ``_inside`` returned, once, and compare it with the digest that EdgeKit stored."""
+        if file in self._read:  # weights that variants share
+            return self._read[file][0]
         name = file.relative_to(self.root).as_posix()
-        if name in self._contents:  # weights that variants share
-            return self._contents[name]
         try:
             content = read_plain(file, limit_bytes, follow_links=False)
         except OSError as problem:
             self.refuse(f"{name} can't be read: {problem.strerror or problem}")
         digest = hashlib.sha256(content).hexdigest()
-        expected = digest if self.stored is None or name == MANIFEST else self.stored.get(name)
-        if expected != digest or self._hashed.get(name, digest) != digest:
-            state = "has changed since it was written" if expected else "is not in EdgeKit's list of files"
+        if name != MANIFEST and self.stored is not None and self.stored.get(name) != digest:
+            state = (
+                "has changed since it was written"
+                if name in self.stored
+                else "is not in EdgeKit's list of files"
+            )
             self.refuse(f"{name} {state}; copy or export the package again")
         self._digests.update(f"{digest}  {name}\n".encode())
-        self._contents[name] = content
+        self._read[file] = content, digest
         return content
 
     def _inside(self, base: Path, reference: Json) -> Path:
@@ -281,47 +299,28 @@ class _Reader:
             uri = f"sha256:{digest}"
             places = self._table(self.manifest.get("shared_assets") or {}, "shared_assets")
             folder = self._inside(self.root, places.get(uri, f"shared_assets/sha256-{digest}"))
-            lines = {}
-            for file in _files(self, folder):
-                hashed = self._hashed[file.relative_to(self.root).as_posix()] = _hash(self, file)
-                name = file.relative_to(folder).as_posix()
-                lines[name] = f"{hashed}  {name}\n"
-            if (
-                hashlib.sha256("".join(line for _, line in sorted(lines.items())).encode()).hexdigest()
-                != digest
-            ):
+            lines = ""
+            for name, file in sorted((f.relative_to(folder).as_posix(), f) for f in self._files(folder)):
+                self._content(file)
+                lines += f"{self._read[file][1]}  {name}\n"
+            if hashlib.sha256(lines.encode()).hexdigest() != digest:
                 self.refuse(f"shared asset {uri[:19]}... has other content than its name says")
             self._assets[digest] = folder
         return self._assets[digest]
 
-
-def _files(reader: _Reader, folder: Path) -> Iterator[Path]:
-    """Yield the regular files below a folder; anything else is refused."""
-    count = 0
-    for parent, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            count, path = count + 1, Path(parent, name)
-            mode = os.lstat(path).st_mode
-            if count > FILES_LIMIT:
-                reader.refuse(f"{folder.name} has more than {FILES_LIMIT} files")
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                reader.refuse(f"{path.relative_to(reader.root)} is not a regular file")
-            if stat.S_ISREG(mode):
-                yield path
-
-
-def _hash(reader: _Reader, file: Path) -> str:
-    digest, left = hashlib.sha256(), FILE_LIMIT_BYTES
-    try:
-        with open_regular(file, follow_links=False) as content:
-            while piece := content.read(PIECE_BYTES):
-                digest.update(piece)
-                left -= len(piece)
-                if left < 0:
-                    reader.refuse(f"{file.relative_to(reader.root)} is larger than 2 GB")
-    except OSError as problem:
-        reader.refuse(f"{file.relative_to(reader.root)} can't be read: {problem.strerror or problem}")
-    return digest.hexdigest()
+    def _files(self, folder: Path) -> Iterator[Path]:
+        """Yield the regular files below a folder; anything else is refused."""
+        count = 0
+        for parent, folders, names in os.walk(folder):
+            for name in (*folders, *names):
+                count, path = count + 1, Path(parent, name)
+                mode = os.lstat(path).st_mode
+                if count > FILES_LIMIT:
+                    self.refuse(f"{folder.name} has more than {FILES_LIMIT} files")
+                if stat.S_ISREG(mode):
+                    yield path
+                elif not stat.S_ISDIR(mode):
+                    self.refuse(f"{path.relative_to(self.root)} is not a regular file")
 
 
 _EXACT = ("fp32", "fp16", "int8", "int4")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import onnx_ir as ir
 
 from edgekit.bundle import card_files, shape_entries
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Status
-from edgekit.compiler.evaluate.samples import Sample, Samples, load_samples
+from edgekit.compiler.evaluate.samples import Samples, load_samples
 from edgekit.compiler.evaluate.verify import ReferenceOutputs, verify, write_files
 from edgekit.compiler.evaluate.verify_bundle import ELSEWHERE, PACKAGE
 from edgekit.compiler.model.input_ranges import input_ranges
@@ -28,14 +28,13 @@ from edgekit.compiler.pipeline.memory_need import Claim
 from edgekit.compiler.pipeline.select_variants import time_variants
 from edgekit.compiler.pipeline.variant_build import VariantBuild, run_reference
 from edgekit.errors import ModelError, UsageError
-from edgekit.processing.card import Card, load_card, parse_card
-from edgekit.system.formats.npy import NpyError, parse_npy
+from edgekit.processing.card import Card, load_card
 from edgekit.system.progress import listener, stage
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.model_packages import ModelPackage, PackagedVariant, package_target, packages_of
-from edgekit.tensor_spec import Content, Json, TensorSpec
+from edgekit.tensor_spec import Content, Json
 
 VERIFIED_SAMPLES = 8
 
@@ -44,7 +43,7 @@ def build_package(path: Path, targets: Sequence[BuildTarget], request: BuildRequ
     """Judge the variants of a package against its reference, and return them as a bundle.
 
     The reference is ``request.reference``, or the package's most exact variant for the CPU. If EdgeKit wrote
-    the package, it is the golden vectors in it.
+    the package, it is the bundle that it was written from, unless a reference, samples or a card are given.
 
     Raises:
         ModelError: the package or its reference can't be opened.
@@ -53,18 +52,19 @@ def build_package(path: Path, targets: Sequence[BuildTarget], request: BuildRequ
     target = _target(path, targets, request)
     with stage(listener(request.progress), "opened") as notify:
         package = packages_of(target.name).read_package(path)
+        if package.bundle is not None and not (request.reference or request.samples or request.card):
+            notify(f"{package.name}  as EdgeKit exported it")
+            return Bundle.create(*package.bundle)
         source, assumed = _reference_model(package, request)
-        card, files = _card(package, request)
+        given = request.card
+        card = load_card(given) if isinstance(given, str | Path) else cast("Card | None", given)
         inputs, outputs = signature(source)
         if card is not None:
             card.check(inputs, outputs)
         notify(f"{package.name}  {len(package.variants)} variants")
     with stage(listener(request.progress), "reference") as notify:
-        golden = _golden(package, inputs, outputs)
-        samples = _samples(request, source, card, golden)
+        samples = _samples(request, source, card)
         reference = run_reference(source, inputs, outputs, samples.arrays[:VERIFIED_SAMPLES])
-        if golden and request.samples is None and request.reference is None:
-            reference = replace(reference, expected=[outputs for _, outputs in golden])
         notify(samples.origin)
     faults, variants = Faults(package.digest), []
     for packaged in package.variants:
@@ -74,7 +74,9 @@ def build_package(path: Path, targets: Sequence[BuildTarget], request: BuildRequ
     with stage(listener(request.progress), "timed") as notify:
         time_variants(variants, reference, faults)
         notify(f"{sum(v.ran for v in variants)} of {len(variants)} variants ran")
-    entries: dict[str, Content] = {card_files.entry_of(name): content for name, content in files.items()}
+    entries: dict[str, Content] = {
+        card_files.entry_of(name): content for name, content in (card.files if card else {}).items()
+    }
     manifest = manifest_of(
         request, [target], variants, entries,
         source={
@@ -130,44 +132,23 @@ def _reference_model(package: ModelPackage, request: BuildRequest) -> tuple[ir.M
         path = Path(request.reference or next(iter(files.values())))
         shapes = largest_shapes(request.shapes or {})
         try:
-            return open_model(path, shapes), ""
-        except DynamicShapesError as problem:
-            suggested = problem.suggested.shapes
-            text = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in suggested.items())
-            return open_model(path, {**suggested, **shapes}), f"suggested: {text}"
+            try:
+                return open_model(path, shapes), ""
+            except DynamicShapesError as problem:
+                suggested = problem.suggested.shapes
+                text = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in suggested.items())
+                return open_model(path, {**suggested, **shapes}), f"suggested: {text}"
+        except ModelError as problem:
+            if request.reference is not None:
+                raise
+            raise ModelError(
+                f"{package.name}: variant {best.name} can't be the reference: {problem}\n"
+                "  give the source model: edgekit build PACKAGE --reference MODEL.onnx"
+            ) from None
 
 
-def _card(package: ModelPackage, request: BuildRequest) -> tuple[Card | None, Mapping[str, bytes]]:
-    if request.card is not None:
-        card = request.card if isinstance(request.card, Card) else load_card(request.card)  # type: ignore[arg-type]
-        return card, card.files
-    if package.card is None:
-        return None, {}
-    files = package.card_files
-    return parse_card(package.card, files=lambda name: files[name]), files
-
-
-def _golden(
-    package: ModelPackage, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> list[tuple[Sample, Sample]]:
-    def arrays(specs: Sequence[TensorSpec], contents: Mapping[str, bytes]) -> Sample:
-        return {spec.name: parse_npy(memoryview(contents[spec.name]), spec) for spec in specs}
-
-    try:
-        return [(arrays(inputs, feeds), arrays(outputs, results)) for feeds, results in package.golden]
-    except (KeyError, NpyError) as problem:
-        raise ModelError(f"{package.name}: its golden vectors do not fit its model: {problem}") from None
-
-
-def _samples(
-    request: BuildRequest, source: ir.Model, card: Card | None, golden: Sequence[tuple[Sample, Sample]]
-) -> Samples:
-    inputs = signature(source)[0]
-    if request.samples is None and golden:
-        return replace(
-            load_samples([feeds for feeds, _ in golden], inputs), origin="the package's golden vectors"
-        )
-    ranges = {}
+def _samples(request: BuildRequest, source: ir.Model, card: Card | None) -> Samples:
+    inputs, ranges = signature(source)[0], {}
     if request.samples is None and any(not spec.dtype.startswith("float") for spec in inputs):
         canonical = source.clone()
         run_passes(canonical)

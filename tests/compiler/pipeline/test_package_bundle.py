@@ -17,7 +17,7 @@ from edgekit.errors import BundleError, ModelError
 from tests.fixtures.bundles import X
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
-from tests.fixtures.model_packages import copied, doubling, exported, foreign
+from tests.fixtures.model_packages import copied, doubling, doubling_bundle, exported, foreign
 
 pytestmark = [
     pytest.mark.needs_ort,
@@ -90,7 +90,8 @@ def test_its_bundle_runs(theirs: Path, tmp_path: Path, call: Call) -> None:
 def test_every_way_opens_the_folder_itself(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = exported(tmp_path / "pkg")
+    variants = {"plain": doubling(), "shifted": doubling(("Add", 0.0))}
+    root = foreign(tmp_path / "pkg", variants)
     with edgekit.open(root) as session:
         np.testing.assert_allclose(session.run({"x": X})["y"], 2 * X)
     assert [check.status.split(" on ")[0] for check in edgekit.verify(root)] == ["verified", "verified"]
@@ -111,17 +112,14 @@ def test_every_way_opens_the_folder_itself(
         edgekit.Bundle(root)
 
 
-def test_golden_vectors_of_edgekit_are_the_reference(tmp_path: Path) -> None:
-    """All graphs were replaced by ones that agree, with digests to match: no variant is right."""
-    from edgekit.release.export.export_package import export_package
-    from tests.fixtures.model_packages import doubling_bundle
-
-    bundle = doubling_bundle()
-    wrong = {v.files["model.onnx"]: doubling(factor=3.0) for v in bundle if v.files}
-    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
-    export_package(edgekit.Bundle.create(bundle.manifest, entries | wrong), tmp_path / "pkg")
-    made = edgekit.build(tmp_path / "pkg", targets="ort", progress=False)
-    assert [v.status for v in made] == ["rejected: output y: SNR 6.0 dB; fp32 needs 100 dB"] * 2
+def test_edgekit_s_own_package_is_the_bundle_again(tmp_path: Path, call: Call) -> None:
+    root = exported(tmp_path / "pkg")
+    path = tmp_path / "m.edgekit"
+    call("build", root, "-o", path)
+    assert path.read_bytes() == b"".join(map(bytes, doubling_bundle().pieces()))
+    (tmp_path / "other.onnx").write_bytes(doubling(factor=3.0))
+    judged = edgekit.build(root, targets="ort", reference=tmp_path / "other.onnx", progress=False)
+    assert [v.status for v in judged] == ["rejected: output y: SNR 9.5 dB; fp32 needs 100 dB"] * 2
 
 
 def test_what_does_not_apply(theirs: Path, tmp_path: Path, call: Call) -> None:

@@ -17,7 +17,7 @@ from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
 from tests.fixtures.keys import KINDS, key_files
-from tests.fixtures.model_packages import doubling, doubling_bundle, exported, foreign
+from tests.fixtures.model_packages import COPIES, doubling, doubling_bundle, exported, foreign
 
 pytestmark = [
     pytest.mark.needs_ort,
@@ -52,7 +52,7 @@ def test_onnxruntime_runs_the_advised_variant_with_the_bundle_s_bits(tmp_path: P
 def test_weights_are_there_once(tmp_path: Path) -> None:
     root = exported(tmp_path / "pkg")
     (weights,) = root.glob("shared_assets/*/weights.bin")
-    assert weights.stat().st_size == 2 * 6 * 6 * 32 * 4
+    assert weights.stat().st_size == 2 * 6 * 6 * COPIES * 4
     assert all(path.stat().st_size < 1000 for path in root.glob("*/model.onnx"))
     digest = onnxruntime.ModelPackage.compute_directory_hash(str(weights.parent))
     assert weights.parent.name == digest.replace(":", "-")
@@ -67,9 +67,12 @@ def test_what_a_package_says(tmp_path: Path) -> None:
     present = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
     assert set(files) == present - {"manifest.json"}
     slot = manifest["components"]["model"]["variants"]["plain"]["executor_info"]["edgekit"]
-    assert slot["status"] == "verified on ONNX Runtime"
-    assert slot["evidence"]["timing"]["p50_ms"] == 2.0
-    assert slot["golden"][0]["inputs"]["x"].endswith("/golden/0/inputs-0.npy")
+    assert slot == {"precision": "fp32", "status": "verified on ONNX Runtime"}
+    stored = json.loads(next(root.glob("shared_assets/*/bundle.json")).read_text())
+    assert stored["variants"][0]["evidence"]["timing"]["p50_ms"] == 2.0
+    assert "sha256-" + manifest["additional_metadata"]["edgekit"]["bundle"][7:] in {
+        path.name for path in root.glob("shared_assets/*")
+    }
 
 
 def test_what_is_refused(tmp_path: Path, call: Call) -> None:

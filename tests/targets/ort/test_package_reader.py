@@ -13,8 +13,9 @@ import onnxruntime
 import pytest
 from edgekit_ort.package_reader import read_package
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import ModelError
-from tests.fixtures.model_packages import copied, doubling, exported, foreign
+from tests.fixtures.model_packages import copied, doubling, doubling_bundle, exported, foreign
 
 pytestmark = [
     pytest.mark.needs_ort,
@@ -66,11 +67,24 @@ def with_variant(**values: object) -> Change:
 CONTENT = "has other content than its name says"
 CHANGED = "has changed since it was written"
 ATTACKS: dict[str, tuple[Change, str]] = {
-    "shared weights, a bit flipped": (lambda root, m: flip(asset(root, "weights.bin")), CONTENT),
-    "shared weights, noise": (lambda root, m: asset(root, "weights.bin").write_bytes(b"?" * 9216), CONTENT),
-    "shared weights cut": (lambda root, m: asset(root, "weights.bin").write_bytes(b"1" * 1000), CONTENT),
+    "shared weights, a bit flipped": (lambda root, m: flip(asset(root, "weights.bin")), CHANGED),
+    "shared weights, noise": (lambda root, m: asset(root, "weights.bin").write_bytes(b"?" * 9216), CHANGED),
+    "shared weights cut": (lambda root, m: asset(root, "weights.bin").write_bytes(b"1" * 1000), CHANGED),
     "shared weights missing": (lambda root, m: asset(root, "weights.bin").unlink(), CONTENT),
-    "golden file changed": (lambda root, m: flip(asset(root, "golden/0/outputs-0.npy")), CONTENT),
+    "golden file changed": (lambda root, m: flip(asset(root, "entries/golden/0/y.npy")), f"y.npy {CHANGED}"),
+    "other session options": (
+        with_option("session.disable_quant_qdq", "1"),
+        "variant 'plain': its options are not those it was verified with",
+    ),
+    "another provider": (with_variant(ep="CUDAExecutionProvider"), "its options are not those"),
+    "a variant of its own": (
+        lambda root, m: m["components"]["model"]["variants"].update(third=variant(m)),
+        "variant 'third' is not in bundle.json",
+    ),
+    "a variant removed": (
+        lambda root, m: m["components"]["model"]["variants"].pop("plain"),
+        "bundle.json does not fit the package: KeyError 'plain'",
+    ),
     "another variant's graph": (
         lambda root, m: shutil.copy(root / "shifted/model.onnx", root / "plain/model.onnx"),
         f"plain/model.onnx {CHANGED}",
@@ -204,8 +218,20 @@ def test_what_is_read(ours: Path) -> None:
     assert [sorted(v.files) for v in package.variants] == [["model.onnx", "weights.bin"]] * 2
     shared = [v.files["weights.bin"] for v in package.variants]
     assert shared[0] is shared[1]
-    assert len(package.golden) == 1
     assert package.name == "m"
+    assert package.bundle is not None
+    assert Bundle.create(*package.bundle).digest == doubling_bundle().digest  # every byte
+
+
+def test_a_stranger_s_shared_weights_have_their_hash(ours: Path, tmp_path: Path) -> None:
+    root = copied(ours, tmp_path / "pkg")
+    manifest = json.loads((root / "manifest.json").read_text())
+    del manifest["additional_metadata"]
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    assert read_package(root).bundle is None
+    flip(asset(root, "weights.bin"))
+    with pytest.raises(ModelError, match=f"shared asset sha256:.* {CONTENT}"):
+        read_package(root)
 
 
 def test_a_component_in_a_file_and_a_slot_in_a_file(tmp_path: Path) -> None:
