@@ -127,6 +127,7 @@ class BuildRequest:
             vocabulary.
         adapters: LoRA adapter of a language model by its name: a folder of PEFT, or a GGUF file of
             llama.cpp.
+        reference: ONNX model that the variants of a model package are compared with.
         trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
         trusted: Open the model in this process instead of a confined child process.
         progress: Callback for progress, called as each stage begins, goes on and ends; False for
