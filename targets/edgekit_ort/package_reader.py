@@ -171,6 +171,8 @@ class _Reader:
         beside = self._inside(folder, weights) if weights is not None else model.parent
         files = {MODEL_FILE: content}
         for location in external_files(proto):
+            if location == MODEL_FILE:
+                self.refuse(f"{place}: its weights are in a file called {MODEL_FILE}; rename that")
             files[str(location)] = self._content(self._inside(beside, location))
         precision, only_there = _kind_of(proto)
         settings: dict[str, Json] = {"precision": "fp32" if precision in ("fp32", "fp16") else "int8"}
@@ -231,10 +233,11 @@ class _Reader:
                         f"variant {brief(variant.name)}: its options are not those it was verified with"
                     )
                 for file, entry in stored["files"].items():
-                    content = self._content(self._inside(self.root, f"{variant.name}/{file}"))
-                    entries[entry] = (
-                        with_weights_inside(content, variant.files) if file == MODEL_FILE else content
-                    )
+                    content = variant.files.get(file)  # what ONNX Runtime opens
+                    if content is None:
+                        content = self._content(self._inside(self.root, f"{variant.name}/{file}"))
+                    is_graph = file == MODEL_FILE
+                    entries[entry] = with_weights_inside(content, variant.files) if is_graph else content
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             self.refuse(f"{BUNDLE} does not fit the package: {type(problem).__name__} {problem}")
         if present:

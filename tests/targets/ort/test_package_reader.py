@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnxruntime
 import pytest
 from edgekit_ort.package_reader import read_package
@@ -250,33 +251,26 @@ def test_a_component_in_a_file_and_a_slot_in_a_file(tmp_path: Path) -> None:
     assert [v.name for v in read_package(root).variants] == ["only"]
 
 
-def olive(root: Path, *, old: bool) -> Path:
-    """A package as ``olive generate-model-package`` of olive-ai 0.13 (``old``) or its main writes it."""
-    folder = root / "models/model/cpu"
-    folder.mkdir(parents=True)
-    (folder / "text.onnx").write_bytes(doubling())
-    genai = {"model": {"decoder": {"filename": "text.onnx"}, "context_length": 64}}
-    (folder / ("genai_config_overlay.json" if old else "genai_config.json")).write_text(json.dumps(genai))
-    component = {"component_name": "model", "variants": {"cpu": {"ep": "CPUExecutionProvider"}}}
-    manifest: dict[str, Any] = {"schema_version": "1.0", "package_name": "olive", "package_version": "1.0"}
-    producer = {"tool": "olive-ai"}
-    if old:
-        manifest |= {"components": ["model"], "configs_dir": "configs", "producer": producer}
-        component["schema_version"] = "1.0"
-    else:
-        manifest |= {"components": {"model": "models/model"}, "additional_metadata": {"producer": producer}}
-    (root / "models/model" / ("metadata.json" if old else "component.json")).write_text(json.dumps(component))
+def test_the_graph_that_onnxruntime_opens_is_the_bundle_s(ours: Path, tmp_path: Path) -> None:
+    root = copied(ours, tmp_path / "pkg")
+    manifest = json.loads((root / "manifest.json").read_text())
+    variant(manifest)["variant_directory"] = "shifted"
     (root / "manifest.json").write_text(json.dumps(manifest))
-    return root
+    bundle = read_package(root).bundle
+    assert bundle is not None
+    assert bundle[1]["v/plain.onnx"] == bundle[1]["v/shifted.onnx"] == doubling(("Add", 0.0))
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_both_layouts_of_olive(old: bool, tmp_path: Path) -> None:
-    package = read_package(olive(tmp_path / "pkg", old=old))
-    assert [(v.name, list(v.files)) for v in package.variants] == [("cpu", ["model.onnx"])]
-    if old:
-        with pytest.raises(Exception, match="configs_dir"):
-            onnxruntime.ModelPackage.open(str(tmp_path / "pkg"))
+def test_weights_in_a_file_of_the_graph_s_name(tmp_path: Path) -> None:
+    """They would take the place of the graph that was looked at."""
+    model = onnx.ModelProto.FromString(doubling())
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="model.onnx")
+    root = foreign(tmp_path / "pkg", {"only": model.SerializeToString()})
+    with pytest.raises(ModelError, match="its weights are in a file called"):
+        read_package(root)
 
 
 def test_a_variant_that_names_no_file(tmp_path: Path) -> None:
