@@ -61,7 +61,9 @@ def share_weights(files: Mapping[str, dict[str, bytes]]) -> bytes:
     counts = Counter(
         raw
         for graph in graphs.values()
-        for raw in {t.raw_data for t in graph.graph.initializer if len(t.raw_data) >= SHARED_FROM_BYTES}
+        for raw in dict.fromkeys(
+            t.raw_data for t in graph.graph.initializer if len(t.raw_data) >= SHARED_FROM_BYTES
+        )
     )
     weights, offsets = bytearray(), {}
     for raw, count in counts.items():

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnxruntime
 import pytest
+from edgekit_ort.package_format import share_weights, with_weights_inside
 from edgekit_ort.package_reader import read_package
 
 from edgekit.bundle.bundle import Bundle
@@ -202,7 +203,14 @@ def test_hostile_manifests(name: str, ours: Path, tmp_path: Path) -> None:
     assert line in str(refused.value)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(shutil.copy(__file__, path.parents[1])),
+    ],
+)
 def test_a_manifest_that_is_no_file(make: Callable[[Path], object], ours: Path, tmp_path: Path) -> None:
     root = copied(ours, tmp_path / "pkg")
     replaced(root / "manifest.json", make)
@@ -259,6 +267,14 @@ def test_the_graph_that_onnxruntime_opens_is_the_bundle_s(ours: Path, tmp_path: 
     bundle = read_package(root).bundle
     assert bundle is not None
     assert bundle[1]["v/plain.onnx"] == bundle[1]["v/shifted.onnx"] == doubling(("Add", 0.0))
+
+
+def test_weights_outside_their_file() -> None:
+    files = {"a": {"model.onnx": doubling()}, "b": {"model.onnx": doubling(("Add", 0.0))}}
+    weights = share_weights(files)
+    assert with_weights_inside(files["a"]["model.onnx"], {"weights.bin": weights}) == doubling()
+    with pytest.raises(ValueError, match=r"narrow is not inside weights\.bin"):
+        with_weights_inside(files["a"]["model.onnx"], {"weights.bin": weights[:-1]})
 
 
 def test_weights_in_a_file_of_the_graph_s_name(tmp_path: Path) -> None:
