@@ -30,6 +30,7 @@ from edgekit.generate.host.adapters import (
     judged_adapters,
     open_adapters,
 )
+from edgekit.generate.host.chat_templates import with_chat_template
 from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
@@ -89,6 +90,8 @@ def build_language_model(
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(listener(request.progress), "opened") as notify:
         model = open_language_model(path)
+        if request.chat_template:
+            model = with_chat_template(model, request.chat_template)
         context = _context(model, request.context)
         notify(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None

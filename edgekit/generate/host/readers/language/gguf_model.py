@@ -18,6 +18,7 @@ from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
 from edgekit.generate.host.readers.language.gguf_blocks import read_packed, read_values
 from edgekit.generate.host.readers.language.gguf_file import GgufFile, open_gguf
 from edgekit.generate.host.readers.language.gguf_tokenizer import special_ids, tokenizer_json
+from edgekit.generate.host.readers.language.hugging_face_config import NO_ROPE_INTERVAL
 from edgekit.generate.host.readers.language.language_model import (
     DecoderConfig,
     LanguageModel,
@@ -27,7 +28,7 @@ from edgekit.generate.host.readers.language.language_model import (
 )
 from edgekit.tensor_spec import Array
 
-ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "smollm3")
 _NAMES: Mapping[str, str] = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -147,6 +148,9 @@ def _config(file: GgufFile) -> DecoderConfig:
         if architecture == "gemma3"
         else 0.0,
         rope_divisors=_divisors(file, architecture, head_size),
+        unrotated_layers=tuple((layer + 1) % NO_ROPE_INTERVAL == 0 for layer in range(min(layers, 4096)))
+        if architecture == "smollm3"
+        else (),
     )
     check_sizes(config, str(file.path))
     return config
@@ -237,7 +241,9 @@ def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple
 def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
     """Undo ``LlamaModel.permute``: llama-type files have the rows of q and k in the order of an interleaved
     rotation, pairs (2 i, 2 i + 1); ours are (i, i + head_size / 2)."""
-    if config.architecture != "llama" or not any(name in weight for name in (".q_proj.", ".k_proj.")):
+    if config.architecture not in ("llama", "smollm3") or not any(
+        name in weight for name in (".q_proj.", ".k_proj.")
+    ):
         return values
     pairs = values.reshape(-1, config.head_size // 2, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
