@@ -19,7 +19,7 @@ from edgekit.system.regular_file import sha256_of
 from edgekit.target import registry
 from edgekit.target.model_packages import package_target
 
-FILES_LIMIT = 10_000
+FILES_LIMIT, TOTAL_LIMIT_BYTES = 10_000, 32 << 30
 LOCK_SECONDS = 3600.0
 
 
@@ -48,10 +48,17 @@ def package_bundle(folder: Path) -> Path:
 def _folder_digest(folder: Path) -> str:
     """Compute the sha256 of the names and contents of a folder's regular files. Others are refused later, by
     the child."""
-    digest = hashlib.sha256()
-    for path in sorted(islice(folder.rglob("*"), FILES_LIMIT)):
+    digest, left = hashlib.sha256(), TOTAL_LIMIT_BYTES
+    paths = sorted(islice(folder.rglob("*"), FILES_LIMIT + 1))
+    for path in paths:
         try:
-            if stat.S_ISREG(os.lstat(path).st_mode):
+            facts = os.lstat(path)
+            left -= facts.st_size
+            if left < 0 or len(paths) > FILES_LIMIT:
+                raise ModelError(
+                    f"{folder}: a package has at most {FILES_LIMIT} files and {TOTAL_LIMIT_BYTES >> 30} GB"
+                )
+            if stat.S_ISREG(facts.st_mode):
                 name = os.fsencode(path.relative_to(folder))
                 digest.update(name + b"\0" + sha256_of(path, follow_links=False).encode())
         except OSError as problem:

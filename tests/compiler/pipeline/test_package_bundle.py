@@ -152,6 +152,17 @@ def test_the_files_are_opened_in_a_child(
     assert edgekit.Bundle(theirs)["exact"].status.startswith("verified")
 
 
+def test_a_package_that_would_be_hashed_for_hours(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(theirs / "sparse", "wb") as file:
+        file.truncate(33 << 30)
+    with pytest.raises(BundleError, match="has at most 10000 files and 32 GB"):
+        edgekit.Bundle(theirs)
+    (theirs / "sparse").unlink()
+    monkeypatch.setattr(packages, "FILES_LIMIT", 5)
+    with pytest.raises(BundleError, match="has at most 5 files"):
+        edgekit.Bundle(theirs)
+
+
 def test_a_folder_that_is_no_package(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(BundleError, match="is not a regular file"):
