@@ -19,6 +19,9 @@ from edgekit.errors import SignatureError
 from edgekit.target import registry
 from edgekit.tensor_spec import Json
 
+PROVIDER = "provider"
+"""Option of a variant that came in a model package: ``ep`` and ``device`` that the package has it for."""
+
 
 class PackagedVariant(NamedTuple):
     """A variant of a model package, with its files in memory.

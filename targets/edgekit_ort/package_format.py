@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from edgekit.target.model_packages import PROVIDER
 from edgekit.tensor_spec import Json
 from edgekit_ort.run import EXACT_SUMS, MODEL_FILE, SESSION_OPTIONS, session_options_of
 
@@ -24,8 +25,6 @@ MANIFEST, BUNDLE, ENTRIES, WEIGHTS = "manifest.json", "bundle.json", "entries/",
 EDGEKIT = "edgekit"
 """Key of ``additional_metadata`` and ``executor_info``."""
 CPU = "CPUExecutionProvider"
-PROVIDER = "provider"
-"""Option of a variant: the provider and the device that a package has it for."""
 SHARED_FROM_BYTES = 16_384
 """Smaller tensors stay in each graph. Each shared one costs a map at load: YOLOX-nano (fp32, int8) opened in
 23.1 ms of CPU time with those from 1 kB shared (1.55 MB), in 20.2 from 16 kB (1.40 MB), in 17.7 with none."""

@@ -27,7 +27,7 @@ from edgekit.errors import ModelError
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError, brief
 from edgekit.system.regular_file import read_plain
-from edgekit.target.model_packages import ModelPackage, PackagedVariant
+from edgekit.target.model_packages import PROVIDER, ModelPackage, PackagedVariant
 from edgekit.tensor_spec import Json
 from edgekit_ort.package_format import (
     BUNDLE,
@@ -35,7 +35,6 @@ from edgekit_ort.package_format import (
     EDGEKIT,
     ENTRIES,
     MANIFEST,
-    PROVIDER,
     package_session_options,
     place_of,
     with_weights_inside,

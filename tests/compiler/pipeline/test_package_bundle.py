@@ -107,6 +107,7 @@ def test_every_way_opens_the_folder_itself(
     ran = answer(call("run", root, "-i", tmp_path / "x.npy", "--json"))
     assert ran["active"]["variant"] in ("plain", "shifted")
     assert answer(call("inspect", root, "--json"))["size_bytes"] > 10_000
+    assert "shifted (fp32)" in call("inspect", root).stdout
     (root / "new").write_text("another package by its content")
     with pytest.raises(AssertionError, match="second time"):
         edgekit.Bundle(root)
