@@ -104,9 +104,8 @@ class _Reader:
     def read(self) -> ModelPackage:
         manifest = self.manifest
         is_old = "configs_dir" in manifest  # of olive-ai 0.13
-        if unknown := sorted(
-            set(manifest) - _MANIFEST_KEYS - ({"configs_dir", "producer"} if is_old else set())
-        ):
+        known = _MANIFEST_KEYS | ({"configs_dir", "producer"} if is_old else set())
+        if unknown := sorted(set(manifest) - known):
             self.refuse(f"{MANIFEST}: unknown key {brief(unknown[0])}")
         version = manifest.get("schema_version")
         if not isinstance(version, str) or not _SCHEMA.fullmatch(version):
@@ -175,7 +174,8 @@ class _Reader:
             files[str(location)] = self._content(self._inside(beside, location))
         precision, only_there = _kind_of(proto)
         settings: dict[str, Json] = {"precision": "fp32" if precision in ("fp32", "fp16") else "int8"}
-        settings |= {SESSION_OPTIONS: options, PROVIDER: {"ep": provider, "device": device}}
+        settings |= {SESSION_OPTIONS: options}
+        settings[PROVIDER] = {"ep": provider, "device": device} if device else {"ep": provider}
         return PackagedVariant(name, files, settings, precision, provider, provider == CPU, only_there)
 
     def _session_options(self, given: Mapping[str, Json], place: str) -> dict[str, str]:
@@ -184,7 +184,7 @@ class _Reader:
             if not isinstance(value, str) or len(value) > VALUE_LIMIT_CHARS:
                 self.refuse(f"{place}: session option {brief(key)} is not a short text")
             if key in THREADS:
-                if not value.isdigit() or not 0 <= int(value[:9]) <= THREADS_LIMIT:
+                if not (value.isascii() and value.isdigit() and int(value[:9]) <= THREADS_LIMIT):
                     self.refuse(f"{place}: {key} is {brief(value)}; at most {THREADS_LIMIT} threads")
             elif key in ALLOWED_SESSION_OPTIONS:
                 options[key] = value
@@ -267,11 +267,8 @@ class _Reader:
             self.refuse(f"{name} can't be read: {problem.strerror or problem}")
         digest = hashlib.sha256(content).hexdigest()
         if name != MANIFEST and self.stored is not None and self.stored.get(name) != digest:
-            state = (
-                "has changed since it was written"
-                if name in self.stored
-                else "is not in EdgeKit's list of files"
-            )
+            known = name in self.stored
+            state = "has changed since it was written" if known else "is not in EdgeKit's list of files"
             self.refuse(f"{name} {state}; copy or export the package again")
         self._digests.update(f"{digest}  {name}\n".encode())
         self._read[file] = content, digest
@@ -300,7 +297,10 @@ class _Reader:
         if digest not in self._assets:
             uri = f"sha256:{digest}"
             places = self._table(self.manifest.get("shared_assets") or {}, "shared_assets")
-            folder = self._inside(self.root, places.get(uri, f"shared_assets/sha256-{digest}"))
+            place = places.get(uri, f"shared_assets/sha256-{digest}")
+            if isinstance(place, str) and _URI.fullmatch(place):
+                self.refuse(f"shared asset {uri[:19]}... is in another asset, not in a folder")
+            folder = self._inside(self.root, place)
             lines = ""
             for name, file in sorted((f.relative_to(folder).as_posix(), f) for f in self._files(folder)):
                 self._content(file)

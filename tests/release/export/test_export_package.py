@@ -11,7 +11,6 @@ import onnxruntime
 import pytest
 
 import edgekit
-from edgekit.bundle.variant import Variant
 from edgekit.runtime import Session
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.command_line import Call, answer
@@ -132,7 +131,13 @@ def test_a_stranger_s_package_is_not_signed(tmp_path: Path, call: Call) -> None:
 def test_a_package_from_a_package(tmp_path: Path) -> None:
     """Providers, session options and shared weights survive."""
     gpu = {"ep": "CUDAExecutionProvider", "device": "gpu"}
-    root = foreign(tmp_path / "pkg", {"a": doubling(), "b": doubling(("Add", 0.0))}, b=gpu)
+    bare = {"variant_directory": "c", "ep": "CPUExecutionProvider", "executor_info": {"ort": {
+        "model_file": "model.onnx", "session_options": {"session.disable_prepacking": "1"}}}}  # fmt: skip
+    contents = {"a": doubling(), "b": doubling(("Add", 0.0)), "c": doubling()}
+    root = foreign(tmp_path / "pkg", contents, b=gpu)
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["components"]["model"]["variants"]["c"] = bare
+    (root / "manifest.json").write_text(json.dumps(manifest))
     bundle = edgekit.build(root, targets="ort", progress=False)
     from edgekit.release.export.export_package import export_package
 
@@ -141,8 +146,12 @@ def test_a_package_from_a_package(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "third/manifest.json").read_text())
     variants = manifest["components"]["model"]["variants"]
     assert {name: entry["ep"] for name, entry in variants.items()} == {
-        "a": "CPUExecutionProvider", "b": "CUDAExecutionProvider",
+        "a": "CPUExecutionProvider", "b": "CUDAExecutionProvider", "c": "CPUExecutionProvider",
     }  # fmt: skip
     assert len([path for path in again.files if path.name == "weights.bin"]) == 1
     assert all("edgekit" in entry["executor_info"] for entry in variants.values())
-    assert isinstance(bundle["a"], Variant)
+    options = variants["c"]["executor_info"]["ort"]["session_options"]
+    assert options["session.disable_prepacking"] == "1"
+    assert "session.intra_op.allow_spinning" not in options
+    assert "device" not in variants["c"]
+    onnxruntime.ModelPackage.open(str(tmp_path / "third")).close()

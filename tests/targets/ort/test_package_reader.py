@@ -126,6 +126,11 @@ ATTACKS: dict[str, tuple[Change, str]] = {
     "URI with ..": (
         lambda root, m: ort(m).update(model_file=f"sha256:{'0' * 64}/../../x"), "shared asset sha256:0000"
     ),
+    "an asset in itself": (
+        lambda root, m: (m.update(shared_assets={f"sha256:{'0' * 64}": f"sha256:{'0' * 64}"}),
+                         ort(m).update(model_file=f"sha256:{'0' * 64}/x")),
+        "shared asset sha256:000000000000... is in another asset",
+    ),
     "link to a file outside": (
         lambda root, m: replaced(root / "plain/model.onnx", lambda path: path.symlink_to("/etc/passwd")),
         "plain/model.onnx is a link; copy the file there",
@@ -145,6 +150,7 @@ ATTACKS: dict[str, tuple[Change, str]] = {
     ),
     "2,000 threads": (with_option(THREADS, "2000"), f"{THREADS} is '2000'; at most 256 threads"),
     "1e9 threads": (with_option(THREADS, "1000000000"), f"{THREADS} is '1000000000'"),
+    "threads of a strange digit": (with_option(THREADS, "\N{SUPERSCRIPT TWO}"), f"{THREADS} is"),
     "threads in words": (with_option(THREADS, "many"), f"{THREADS} is 'many'"),
     "profiling": (with_option("session.enable_profiling", "1"), "'session.enable_profiling' is not one that"),
     "an output file": (
