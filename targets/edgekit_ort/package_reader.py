@@ -22,9 +22,11 @@ from typing import NoReturn
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from edgekit.bundle.manifest import VARIANT
 from edgekit.compiler.model.untrusted import external_files, subgraphs_of
 from edgekit.errors import ModelError
 from edgekit.system.formats import strict_json
+from edgekit.system.formats.json_schema import list_of
 from edgekit.system.formats.strict_json import JsonError, brief
 from edgekit.system.regular_file import read_plain
 from edgekit.target.model_packages import PROVIDER, ModelPackage, PackagedVariant
@@ -224,6 +226,7 @@ class _Reader:
         }
         present = {variant.name: variant for variant in variants}
         try:
+            list_of(VARIANT, VARIANTS_LIMIT)(manifest["variants"], "variants")
             for stored in [entry for entry in manifest["variants"] if entry["files"]]:
                 variant = present.pop(stored["name"])
                 expected = package_session_options(stored["options"]), place_of(stored["options"])

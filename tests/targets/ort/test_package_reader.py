@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -273,6 +274,25 @@ def test_the_graph_that_onnxruntime_opens_is_the_bundle_s(ours: Path, tmp_path: 
     bundle = read_package(root).bundle
     assert bundle is not None
     assert bundle[1]["v/plain.onnx"] == bundle[1]["v/shifted.onnx"] == doubling(("Add", 0.0))
+
+
+def test_a_bundle_s_manifest_is_checked(ours: Path, tmp_path: Path) -> None:
+    """By an author who made all digests right."""
+    root = copied(ours, tmp_path / "pkg")
+    stored = asset(root, "bundle.json")
+    table = json.loads(stored.read_text())
+    table["variants"][0]["files"] = {"model.onnx": 7}
+    stored.write_text(json.dumps(table))
+    uri = onnxruntime.ModelPackage.compute_directory_hash(str(stored.parent))
+    stored.parent.rename(stored.parent.with_name(uri.replace(":", "-")))
+    manifest = json.loads((root / "manifest.json").read_text())
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    del files["manifest.json"]
+    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    manifest["additional_metadata"]["edgekit"] |= {"bundle": uri, "files": digests}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=r"does not fit the package: ManifestError variants\[0\]\.files"):
+        read_package(root)
 
 
 def test_weights_outside_their_file() -> None:
