@@ -42,8 +42,8 @@ SCANS_LIMIT = 500
 ten."""
 KEPT_BYTES = 8 << 20
 """Largest array that a photograph is decoded into again, 1920 x 1080 and a bit: each thread keeps some."""
-ORIENTATION = 0x0112
-"""The tag of EXIF."""
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)
+"""The tag of EXIF, and its values for which height and width are exchanged."""
 
 NO_OUTPUT = logging.NullHandler()
 
@@ -67,6 +67,15 @@ def decode_picture(content: bytes, name: str) -> Array:
     Raises: see :func:`read_picture`.
     """
     return _opened(_decoded, content, name)
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the height and width of the array that :func:`read_picture` returns. Only the header is read,
+    except of TIFF files and of PNG files without EXIF.
+
+    Raises: see :func:`read_picture`.
+    """
+    return _opened(_size, _content(path), str(path))
 
 
 def read_indices(path: Path) -> Array:
@@ -133,6 +142,17 @@ def _pixels(content: bytes) -> int:
         check_directory(content, PIXELS_LIMIT)
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         return image.width * image.height
+
+
+def _size(content: bytes) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.format == "TIFF":  # Pillow turns it upright as it decodes
+            height, width, _ = _decoded(content).shape
+            return height, width
+        is_turned = image.getexif().get(ORIENTATION, 1) in TURNED
+        return (image.width, image.height) if is_turned else (image.height, image.width)
 
 
 def _decoded(content: bytes) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import SampleError
+from edgekit.processing import picture_files
 from edgekit.processing.picture_files import (
     FORMATS,
     ORIENTATION,
@@ -26,6 +27,7 @@ from edgekit.processing.picture_files import (
     TOO_LARGE,
     check_directory,
     decode_picture,
+    picture_size,
     read_picture,
 )
 
@@ -170,6 +172,27 @@ def test_simplejpeg_gives_pillows_bytes(kind: str, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SampleError) as error:
         decode_picture(file.getvalue()[:2000], "a.jpg")
     assert str(error.value) == str(without.value)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp", ".tif"])
+@pytest.mark.parametrize("orientation", [None, *range(1, 9)])
+def test_a_size_is_that_of_the_array(suffix: str, orientation: int | None, tmp_path: Path) -> None:
+    options: dict[str, Any] = {}
+    if orientation is not None and suffix != ".bmp":
+        options["exif"] = Image.Exif()
+        options["exif"][ORIENTATION] = orientation
+    path = tmp_path / f"a{suffix}"
+    Image.new("RGB", (5, 3)).save(path, **options)
+    assert picture_size(path) == read_picture(path).shape[:2]
+
+
+def test_a_size_is_read_without_the_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (50, 30)).save(tmp_path / "a.jpg")
+    monkeypatch.setattr(picture_files, "_decoded", lambda content: pytest.fail("decoded"))
+    assert picture_size(tmp_path / "a.jpg") == (30, 50)
+    (tmp_path / "b.jpg").write_bytes(b"text")
+    with pytest.raises(SampleError, match="it is not one of JPEG, PNG"):
+        picture_size(tmp_path / "b.jpg")
 
 
 def test_a_pipe_and_a_device_are_not_waited_for(tmp_path: Path) -> None:

@@ -233,8 +233,11 @@ def rank_by_class(
     if ignored is None:
         ignored = [Ignored(*(np.zeros(len(p.scores), np.bool_) for p in (a, a, b))) for a, b in pairs]
     classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
-    by_picture = [(*pair, one) for pair, one in zip(pairs, ignored, strict=True)]
-    return {index: _ranked([_matches_of(*one, index, similarity) for one in by_picture]) for index in classes}
+    matches = {index: [_NO_MATCHES] * len(pairs) for index in classes}
+    for number, (pair, one) in enumerate(zip(pairs, ignored, strict=True)):
+        for index in matches.keys() & {int(c) for boxes in pair for c in _classes(boxes)}:
+            matches[index][number] = _matches_of(*pair, one, index, similarity)
+    return {index: _ranked(rows) for index, rows in matches.items()}
 
 
 class _Matches(NamedTuple):
@@ -264,8 +267,6 @@ def _matches_of(
     expected: ScoredBoxes, picture: ScoredBoxes, ignored: Ignored, index: int, similarity: Similarity
 ) -> _Matches:
     objects = np.flatnonzero(_classes(expected) == index)
-    if not len(objects) and not (_classes(picture) == index).any():  # most classes of most pictures
-        return _NO_MATCHES
     # As in COCO's code, an object is preferred to an ignored one.
     objects = objects[np.argsort(ignored.objects[objects], kind="stable")]
     indices = np.flatnonzero(_classes(picture) == index)

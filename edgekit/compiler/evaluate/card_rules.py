@@ -99,7 +99,8 @@ def check_colour(model: ir.Model, card: Card, paths: Sequence[Path]) -> str:
     images = card.fed_inputs()
     if len(images) != 1 or not isinstance(images[0], ImageInput):
         return ""
-    found = _check_colour(_Trial(Reference(model), card), images[0], paths[:COLOUR_PHOTOGRAPHS])
+    trial = _Trial(Reference(model, optimize=True), card)
+    found = _check_colour(trial, images[0], paths[:COLOUR_PHOTOGRAPHS])
     return next((finding.text for finding in found), "")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.tensor_spec import Array
 
-KEPT_BYTES = 64 * 2**20
+KEPT_BYTES = 16 * 2**20
 """Bytes of outputs that one run over samples keeps in memory."""
 
 

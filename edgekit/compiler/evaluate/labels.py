@@ -19,7 +19,7 @@ from edgekit.compiler.evaluate.prepared_files import kind_of_file
 from edgekit.errors import SampleError
 from edgekit.processing import processing
 from edgekit.processing.card import Card
-from edgekit.processing.picture_files import read_picture
+from edgekit.processing.picture_files import picture_size
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
 
@@ -84,5 +84,5 @@ def place_labels(labels: Sequence[Label], card: Card) -> list[Label]:
 
 
 def _boxes(path: Path, objects: Detections, card: Card) -> Label:
-    height, width = read_picture(path).shape[:2]
+    height, width = picture_size(path)
     return Label(-1, objects, processing.placement(card, width, height))

@@ -8,16 +8,18 @@ reference: while it is slower than its best run, the machine is busy, and the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.evaluate.timing import OWN_TIME, Timed, opened, turns
+from edgekit.compiler.evaluate.timing import OWN_TIME, WARM_UP_RUNS, Timed, is_over, opened, turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.system import json_records, timings
+from edgekit.system.progress import counted
 from edgekit.system.records_folder import records_folder
 from edgekit.target.contract import Runner
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Array, Json
 
 FASTER = 0.97
 """Largest ratio that counts as faster: interleaved timings vary by about 2 %."""
@@ -32,8 +34,13 @@ RUNS, MOST_RUNS, ROUND_SECONDS = 8, 100, 0.05
 single runs of a network of 0.1 ms vary by a fifth on a busy machine."""
 ROUNDS = 4
 """Most rounds of one timing. They are counted, not clocked: a busy machine takes no other decisions."""
+PAIRED_ROUNDS = 2
+"""Rounds that are taken from the runs on the validation samples; more are needed only if these differ."""
 RATIO_TOLERANCE = 0.01
 """A round that changes the ratio by less is the last one: half of the variation between timings."""
+ROUGH_TOLERANCE = 0.05
+"""The same, and how much slower than its best the parent may be, if the ratio is below CLEARLY_FASTER: the
+search treats times as equal that differ by three times as much."""
 QUIET_LIMIT = 1.02
 """The machine counts as idle if the parent's time is at most this multiple of its best. A network of 4 ms, 32
 rounds with other programs on the core's second thread: ratios of .56 to .71 in all rounds, .56 to .61 in idle
@@ -54,18 +61,60 @@ class RelativeTimer:
         self._parent, self._sample = parent, sample
         self.best_s = math.inf
 
-    def ratio(self, runner: Runner) -> float:
-        """Return a candidate's fastest run over the parent's, both from the same rounds."""
+    def run(self, runner: Runner, samples: Sequence[Sample]) -> tuple[Sequence[Mapping[str, Array]], float]:
+        """Run a candidate on samples, and return its outputs and its ratio.
+
+        The parent runs in turns on the same samples until there are PAIRED_ROUNDS rounds, so that the runs
+        for the outputs are those that are timed.
+        """
+        rounds: list[tuple[list[float], list[float]]] = [([], [])]
+
+        def run(sample: Sample) -> Mapping[str, Array]:
+            started = OWN_TIME()
+            outputs = runner.run(sample)
+            ended = OWN_TIME()
+            if len(rounds) <= PAIRED_ROUNDS:
+                self._parent.run(sample)
+                rounds[-1][0].append(OWN_TIME() - ended)
+                rounds[-1][1].append(ended - started)
+                if is_over(rounds[-1], RUNS):
+                    rounds.append(([], []))
+            return outputs
+
+        outputs = keep_outputs(map(run, counted(samples, "samples")))
+        return outputs, self.ratio(runner, rounds[:-1])
+
+    def ratio(self, runner: Runner, rounds: Sequence[Sequence[Sequence[float]]] = ()) -> float:
+        """Return a candidate's fastest run over the parent's, both from the same rounds.
+
+        Args:
+            rounds: First rounds: the seconds of RUNS runs of the parent, and of the candidate. They are not
+                used if runs are so short that a round takes more of them.
+        """
         parent = candidate = ratio = math.inf
-        for _ in range(ROUNDS):
-            runs = min(max(RUNS, int(ROUND_SECONDS / self.best_s)), MOST_RUNS)
-            times = turns([self._parent, runner], self._sample, OWN_TIME, runs)
+        self.best_s = min([self.best_s, *(fastest(times[0]) for times in rounds)])
+        warm_up_runs = 0 if rounds else WARM_UP_RUNS
+        rounds = rounds if self._runs() == RUNS else ()
+        for number in range(ROUNDS):
+            if number < len(rounds):
+                times = rounds[number]
+            else:
+                runners = [self._parent, runner]
+                times = turns(runners, self._sample, OWN_TIME, self._runs(), warm_up_runs)
+                warm_up_runs = 0
             parent, candidate = min(parent, fastest(times[0])), min(candidate, fastest(times[1]))
             self.best_s = min(self.best_s, parent)
             before, ratio = ratio, candidate / parent
-            if parent <= QUIET_LIMIT * self.best_s and abs(ratio / before - 1) <= RATIO_TOLERANCE:
+            change, slowed = abs(ratio / before - 1), parent / self.best_s
+            if slowed <= QUIET_LIMIT and change <= RATIO_TOLERANCE:
+                break
+            if ratio <= CLEARLY_FASTER and max(slowed - 1, change) <= ROUGH_TOLERANCE:
                 break
         return float(round(ratio, 3))
+
+    def _runs(self) -> int:
+        """Return the number of runs of each of the two in a round."""
+        return min(max(RUNS, int(ROUND_SECONDS / self.best_s)), MOST_RUNS)
 
 
 def fastest(times: Sequence[float]) -> float:

@@ -37,8 +37,8 @@ TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
 REPORTED_RUNS = 10
 """The same where no variant can be rejected for its latency, which orders them and is reported."""
-TIMED_SECONDS = 1.0
-"""CPU seconds per variant after which slow variants stop, after at least three runs."""
+TIMED_SECONDS, LEAST_RUNS = 1.0, 3
+"""CPU seconds per variant after which slow variants stop, and the least runs of each."""
 WARM_UP_RUNS = 2
 CONFIRMING_ROUNDS = 5
 """Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent."""
@@ -129,9 +129,12 @@ def confirmed_ratio(
     limit: float,
     reference: ReferenceOutputs,
 ) -> float:
-    """Return a variant's time over its parent's: the two run interleaved until it is below the limit or
-    CONFIRMING_ROUNDS are over, because the few runs of one of them may all have been disturbed. Then the
-    process's CPU time decides, as in the search: other programs may have used the processors all the time.
+    """Return a variant's time over its parent's, if its timing in the build was above the limit, because the
+    few runs of one of them may all have been disturbed.
+
+    The two run interleaved. The process's CPU time is compared first, as in the search, because other
+    programs may use the processors all the time. If that is above the limit too, elapsed time is compared
+    until it is below the limit or CONFIRMING_ROUNDS are over.
 
     Args:
         timing: Timing of the variant; the ratio is written into it, and cached with it.
@@ -170,24 +173,26 @@ def _confirmed(
 def confirmed_turns(
     pair: Sequence[Runner], sample: Sample, limit: float, seconds: Sequence[float] = (math.inf, 1.0)
 ) -> float:
-    """Return the time of one runner over another's, in rounds of interleaved runs until it is below the limit
-    or CONFIRMING_ROUNDS are over, as :func:`confirmed_ratio` says.
+    """Return the time of one runner over another's, as :func:`confirmed_ratio` compares them; their CPU time
+    if that and elapsed time are above the limit.
 
     Args:
         pair: The runner that may be slower, and the one to compare with.
         seconds: Seconds of the fastest run of each so far; by default none.
     """
+    own = [min(runs) for runs in turns(pair, sample, OWN_TIME)]
+    if own[0] <= limit * own[1]:
+        return float(_digits(own[0] / own[1]))
     best = list(seconds)
     for _ in range(CONFIRMING_ROUNDS):
-        if best[0] <= limit * best[1]:
-            break
         fastest = [min(runs) for runs in turns(pair, sample)]
         best = (
             [min(times) for times in zip(best, fastest, strict=True)] if math.isfinite(best[0]) else fastest
         )
-    if best[0] > limit * best[1]:
-        best = [min(runs) for runs in turns(pair, sample, OWN_TIME)]
-    return float(_digits(best[0] / best[1]))
+        if best[0] <= limit * best[1]:
+            own = best
+            break
+    return float(_digits(own[0] / own[1]))
 
 
 def busy() -> bool:
@@ -215,21 +220,29 @@ def turns(
     sample: Sample,
     clock: Callable[[], float] = time.perf_counter,
     runs: int = TIMED_RUNS,
+    warm_up_runs: int = WARM_UP_RUNS,
 ) -> list[list[float]]:
     """Measure the seconds of each runner's runs by a clock, interleaved, after warm-up runs."""
     times: list[list[float]] = [[] for _ in runners]
     for runner in runners:
-        for _ in range(WARM_UP_RUNS):
+        for _ in range(warm_up_runs):
             runner.run(sample)
     end = OWN_TIME() + TIMED_SECONDS * len(runners)
     for number in range(runs):
-        if number >= 3 and OWN_TIME() > end:
+        if number >= LEAST_RUNS and OWN_TIME() > end:
             break
         for runner, seconds in zip(runners, times, strict=True):
             started = clock()
             runner.run(sample)
             seconds.append(clock() - started)
     return times
+
+
+def is_over(times: Sequence[Sequence[float]], runs: int) -> bool:
+    """Return whether interleaved runs are as many as :func:`turns` makes, by the seconds of each runner."""
+    count = len(times[0])
+    is_late = sum(map(sum, times)) > TIMED_SECONDS * len(times)
+    return count >= runs or (count >= LEAST_RUNS and is_late)
 
 
 def timing_summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:

@@ -153,7 +153,8 @@ def build_int8(
         result = result.after(first) if first is not None else result
         shortlist = make_shortlist(job.options, data, candidates, result, known)
         test = partial(try_int8, job, data, parent, candidates, notify)
-        variants = choose(job.options, shortlist, test, candidates.measure)
+        further = partial(measure_further, job.options, data, candidates, shortlist)
+        variants = choose(job.options, shortlist, test, candidates.measure, further)
         plain = plain_int8(candidates, [v.evidence["causes"] for v in variants if "causes" in v.evidence])
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
@@ -185,11 +186,11 @@ class Shortlist:
     valid: list[Measurement]
     winners: list[Measurement]
 
-    def add(self, measurement: Measurement) -> None:
-        """Add a measurement of a candidate that meets the goal with another recipe."""
+    def add(self, measurement: Measurement, missed: str = "") -> None:
+        """Add a measurement, and the reason that it misses the goal; "" if another recipe meets it."""
         if measurement.config not in self.missed:
             self.measured.append(measurement)
-            self.missed[measurement.config] = measurement.failure
+            self.missed[measurement.config] = missed or measurement.failure
 
     def entries(self) -> list[SearchedCandidate]:
         """Return the manifest's entries of all candidates, each with the reason that it is not shipped."""
@@ -231,18 +232,33 @@ def make_shortlist(
     return Shortlist(measured, missed, valid, winners)
 
 
+def measure_further(
+    options: BuildOptions, data: QuantizationData, candidates: Candidates, shortlist: Shortlist
+) -> Measurement | None:
+    """Measure the placements that the search left out, until one is good enough; None if none is."""
+    measured = {measurement.config.placement for measurement in shortlist.measured}
+    for placement in (name for name in candidates.placements if name not in measured):
+        measurement = candidates.measure(CandidateConfig(placement, QUICK))
+        shortlist.add(measurement, why_missed(options, measurement, data))
+        if is_good_enough(options, measurement, data):
+            return measurement
+    return None
+
+
 def choose(
     options: BuildOptions,
     shortlist: Shortlist,
     test: Callable[[CandidateConfig, Sequence[VariantBuild]], VariantBuild],
     measure: Callable[[CandidateConfig], Measurement],
+    further: Callable[[], Measurement | None],
 ) -> list[VariantBuild]:
     """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
     shipped by force.
 
     With ``int8``, if the fastest one fails the test, the most accurate other one is tested too, with a better
-    recipe if it was only measured with the quick one. A third is never tested: the more are tested on the
-    same samples, the less a passed test says.
+    recipe if it was only measured with the quick one. If there is no other, ``further`` measures placements
+    that the search left out. A third is never tested: the more are tested on the same samples, the less a
+    passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -254,7 +270,10 @@ def choose(
     others = [m for m in others if m.config.structure != first.structure] or others
     saturated = [m for m in others if m.saturated]
     second = preferred(saturated) if saturated else max(others, key=lambda m: m.rank, default=None)
-    if options.precision == AUTO or not variants[0].rejected or second is None:
+    if options.precision == AUTO or not variants[0].rejected:
+        return variants
+    second = further() if second is None and shortlist.winners else second
+    if second is None:
         return variants
     if second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))

@@ -114,10 +114,23 @@ def search_int8(
 
     if candidates.timed and options.precision != AUTO:
         measured = search_fastest(
-            candidates.placements, measure, find_float_regions, is_enough, may_be_enough, has_time
+            candidates.placements,
+            candidates.floats_of,
+            measure,
+            find_float_regions,
+            is_enough,
+            may_be_enough,
+            has_time,
         )
     elif candidates.timed:
-        measured = search_front(candidates.placements, measure, find_float_regions, has_time)
+        measured = search_front(
+            candidates.placements,
+            candidates.floats_of,
+            measure,
+            find_float_regions,
+            may_be_enough,
+            has_time,
+        )
     else:
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time

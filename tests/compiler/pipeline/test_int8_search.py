@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +12,19 @@ from typing import Any
 import pytest
 
 import edgekit
+from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.int8 import Shortlist, choose
+from edgekit.compiler.pipeline.int8 import Shortlist, choose, measure_further
 from edgekit.compiler.pipeline.int8_evaluation import try_int8
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import DEFAULT, QUICK, CandidateConfig, Measurement
 from edgekit.system.progress import Stage
+from edgekit.target.build_target import resolve
 from edgekit.target.contract import Runner
+from edgekit.target.installed_profiles import find_profile
 from tests.compiler.quantize.search import planted
 
 pytestmark = pytest.mark.needs_ort
@@ -36,12 +40,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 10.0
         return measured(self, config)
 
-    def ratio(self: Candidates, config: CandidateConfig, float_share: float, runner: Runner) -> float:
-        return {"all": 0.7, "no riders": 0.65}.get(config.placement, 0.75) + float_share / 4
+    def run(
+        self: Candidates, config: CandidateConfig, float_share: float, runner: Runner
+    ) -> tuple[Any, float]:
+        ratio = {"all": 0.7, "no riders": 0.65}.get(config.placement, 0.75) + float_share / 4
+        return [runner.run(sample) for sample in self._context.validation], ratio
 
     monkeypatch.setattr(planted, "SIZE", 8)
     monkeypatch.setattr(Candidates, "_measured", slow)
-    monkeypatch.setattr(Candidates, "_ratio", ratio)
+    monkeypatch.setattr(Candidates, "_run", run)
     for module in ("int8", "int8_search"):
         time = SimpleNamespace(monotonic=lambda: now[0])
         monkeypatch.setattr(f"edgekit.compiler.pipeline.{module}.time", time)
@@ -99,7 +106,7 @@ def test_the_progress_line_says_what_is_tried(
     stages: list[Stage] = []
     searched(tmp_path, "cache", monkeypatch, time_budget=55, progress=stages.append)
     lines = [stage.detail for stage in stages]
-    for step in ("quantizing", "compiling", "running", "timing"):
+    for step in ("quantizing", "compiling", "running"):
         assert f"ort, candidate 1: {step}" in lines
     assert "ort, candidate 2: rounding weights" in lines
     assert "ort: testing on 4 held-out samples" in lines
@@ -150,9 +157,34 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
         return SimpleNamespace(rejected=config != refined.config, reason="too few")
 
     shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
-    choose(BuildOptions("int8"), shortlist, test, lambda config: {refined.config: refined}[config])
+    measure = {refined.config: refined}.__getitem__
+    choose(BuildOptions("int8"), shortlist, test, measure, lambda: pytest.fail("there is another"))
     assert tested == [first.config, refined.config]
     assert shortlist.winners == [refined]
     losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
     assert losses[str(first.config)] == "on the test samples: too few"
     assert losses[str(refined.config)] == ""
+
+
+def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planted, "SIZE", 8)
+    data, options = planted.ground_of(planted.fragile_layer(tmp_path)), BuildOptions("int8", Goal(snr_db=1.0))
+    target = resolve(find_profile("ort"))
+    assert target.rules is not None
+    tested: list[CandidateConfig] = []
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        tested.append(config)
+        return SimpleNamespace(rejected=config.placement == "all", reason="too few")
+
+    version = target.executor().engine_version()
+    with Candidates(data.search_context, target, target.rules, None, version) as made:
+        first = made.measure(CandidateConfig("all", DEFAULT))
+        shortlist = Shortlist([first], {first.config: ""}, [first], [first])
+        further = partial(measure_further, options, data, made, shortlist)
+        choose(options, shortlist, test, made.measure, further)
+        assert tested[1].placement == made.placements[1]
+    assert [winner.config for winner in shortlist.winners] == tested[1:]
+    assert len(shortlist.measured) == len(shortlist.missed) == 3  # the other one with a better recipe too

@@ -26,7 +26,7 @@ from edgekit.compiler.evaluate.label_files.folder import (
 from edgekit.compiler.evaluate.label_metric import LabelledSample, LabelledSamples
 from edgekit.errors import SampleError, need_package
 from edgekit.processing.card import Card
-from edgekit.processing.picture_files import PICTURES, read_picture
+from edgekit.processing.picture_files import PICTURES, picture_size
 from edgekit.processing.predictions.detect import Detections
 from edgekit.tensor_spec import Array
 
@@ -149,7 +149,7 @@ def _yolo(folder: Path, photographs: Sequence[Path], have_keypoints: bool) -> di
     boxes = {}
     for path, text in texts.items():
         lines = read_label_text(text).splitlines() if text.is_file() else []
-        height, width = read_picture(path).shape[:2] if lines else (1, 1)
+        height, width = picture_size(path) if lines else (1, 1)
         rows = [(f"{text}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
         boxes[path] = [
             _yolo_box(line, width, height, names, location, have_keypoints) for location, line in rows

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,11 @@ from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
+from edgekit.tensor_spec import Array
 
-COMPILED_LIMIT = 4
-"""Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""
+KEPT = 3
+"""Rewritten graphs, and compiled candidates, kept in memory: a search ends with the best one, its baseline
+and another recipe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,10 @@ class Candidates:
             distinct.setdefault((floats_of(name, self._kernels), rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
+    def floats_of(self, placement: str) -> frozenset[str]:
+        """Return the names of the nodes that stay float in a placement."""
+        return floats_of(placement, self._kernels)
+
     def under(self, rules: Rules) -> Candidates:
         """Return candidates by other rules, which are timed against the same parent, while this is open."""
         other = Candidates(self._context, self.target, rules, None, self.version)
@@ -148,7 +154,7 @@ class Candidates:
 
     def _quantized(self, config: CandidateConfig) -> QuantizedCandidate:
         context, rules = self._context, rules_of(config.placement, self.rules)
-        floats = config.floats | floats_of(config.placement, self._kernels)
+        floats = config.floats | self.floats_of(config.placement)
         graph = self._prepare(floats)
         plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
         plan = optimize(
@@ -168,7 +174,7 @@ class Candidates:
         artifact = target.compiler.compile_model(quantized.model, target.profile, precision)
         compiled = CompiledCandidate(**vars(quantized), artifact=artifact)
         self._compiled_cache[quantized.config] = compiled
-        if len(self._compiled_cache) > COMPILED_LIMIT:
+        if len(self._compiled_cache) > KEPT:
             del self._compiled_cache[next(iter(self._compiled_cache))]
         return compiled
 
@@ -176,7 +182,7 @@ class Candidates:
         """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
         and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan
-        prepared = self._prepare(config.floats | floats_of(config.placement, self._kernels))
+        prepared = self._prepare(config.floats | self.floats_of(config.placement))
         losses = int8_causes(context.model, context.observations, self.rules)
         return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in losses]
 
@@ -230,9 +236,7 @@ class Candidates:
                 compiled = self._compiled(quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
                     self.report("running")
-                    outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
-                    self.report("timing")
-                    ratio = self._ratio(config, float_share, runner)
+                    outputs, ratio = self._run(config, float_share, runner)
             else:
                 self.report("running")
                 outputs = run_qdq_graph(quantized.model, validation)
@@ -242,20 +246,25 @@ class Candidates:
         fidelity = self._context.evaluator.evaluate(outputs)
         return Measurement(config, fidelity, ratio, float_share=float_share)
 
-    def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
-        """Measure the latency relative to the parent, timed once for all recipes with the same float share.
+    def _run(
+        self, config: CandidateConfig, float_share: float, runner: Runner
+    ) -> tuple[Sequence[Mapping[str, Array]], float | None]:
+        """Run a candidate on the validation samples, and return its outputs and its latency relative to the
+        parent, timed once for all recipes with the same float share.
 
         A recipe changes which layers are float only by its ranges, which decide which channels cannot share a
         scale (``place``); otherwise it only changes constants.
         """
-        structure = (config.placement, config.floats, float_share)
-        if self._timer is not None and structure not in self._ratios:
-            self._ratios[structure] = self._timer.ratio(runner)
-        return self._ratios.get(structure)
+        structure, validation = (config.placement, config.floats, float_share), self._context.validation
+        if self._timer is None or structure in self._ratios:
+            outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
+            return outputs, self._ratios.get(structure)
+        outputs, self._ratios[structure] = self._timer.run(runner, validation)
+        return outputs, self._ratios[structure]
 
     def float_share(self, config: CandidateConfig) -> float:
         """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
-        floats = config.floats | floats_of(config.placement, self._kernels)
+        floats = config.floats | self.floats_of(config.placement)
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
@@ -271,7 +280,7 @@ class Candidates:
         if names not in (known := self._context.noise):
             graph = self._prepare(frozenset())
             known[names] = measure_part_noise(self._context, graph, self.rules, self._blocks, self.report)
-        noise, floats = known[names], floats_of(config.placement, self._kernels)
+        noise, floats = known[names], self.floats_of(config.placement)
         regions = float_regions(self._context.model, self._blocks, noise, floats, min_noise_share)
         snr_db = {
             name: -10 * math.log10(noise[part]) if noise[part] > 0 else math.inf
@@ -287,6 +296,8 @@ class Candidates:
             self._prepared[floats] = PreparedGraph(
                 *rewritten(context.model, context.observations, self.rules, floats)
             )
+            if len(self._prepared) > KEPT:
+                del self._prepared[next(iter(self._prepared))]
         return self._prepared[floats]
 
     def _open(self, artifact: Artifact, threads: int) -> Runner:

@@ -141,11 +141,14 @@ def best_with_baseline(
 ) -> Measurement:
     """Return the winner, or the baseline recipe on its structure if that is more accurate in validation.
 
-    So no shipped variant is worse than min-max ranges with round-to-nearest.
+    So no shipped variant is worse than min-max ranges with round-to-nearest. Beyond saturation it cannot be
+    better than optimized weights (``Measurement.is_best_recipe``), and is not measured.
 
     Args:
         measurements: All measurements of the search; the baseline is added if the search had no time for it.
     """
+    if winner.is_best_recipe:
+        return winner
     baseline = replace(winner.config, recipe=BASELINE)
     other = next((m for m in measurements if m.config == baseline), None)
     if other is None:

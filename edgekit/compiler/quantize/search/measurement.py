@@ -98,24 +98,34 @@ class Measurement:
     @property
     def saturated(self) -> bool:
         """Return whether the accuracy is so high that the search sees no further gain."""
-        if self.fidelity is None:
-            return False
-        if self.is_classification and self.fidelity.score.value >= SATURATED:
-            return self.rank >= SATURATED_CLASSES_DB
-        return self.rank >= (SATURATED_DB if self.unit else SATURATED)
+        return self.rank >= self.saturation
+
+    @property
+    def saturation(self) -> float:
+        """Return the rank from which on the search sees no further gain."""
+        if self.fidelity is not None and self.is_classification and self.fidelity.score.value >= SATURATED:
+            return SATURATED_CLASSES_DB
+        return SATURATED_DB if self.unit else SATURATED
 
     @property
     def accuracy(self) -> tuple[float, bool, float]:
         """Return the key for the more accurate of several recipes. Beyond saturation the samples can't tell
         them apart, and those with optimized weights lose less on other samples."""
-        rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
-        return rank, self.config.recipe.rounding == DEFAULT.rounding, self.rank
+        return min(self.rank, self.saturation), self._has_optimized_weights, self.rank
+
+    @property
+    def is_best_recipe(self) -> bool:
+        """Return whether no recipe that rounds to nearest can be more accurate (``accuracy``)."""
+        return self.saturated and self._has_optimized_weights
+
+    @property
+    def _has_optimized_weights(self) -> bool:
+        return self.config.recipe.rounding == DEFAULT.rounding
 
     @property
     def untimed_score(self) -> float:
         """Return a score to compare untimed candidates: capped accuracy, less a penalty for float layers."""
-        rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
-        return rank - FLOAT_PENALTY[self.unit] * self.float_share
+        return min(self.rank, self.saturation) - FLOAT_PENALTY[self.unit] * self.float_share
 
     @property
     def time(self) -> float:

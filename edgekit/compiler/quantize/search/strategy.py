@@ -25,6 +25,7 @@ A placement that is not faster than the float parent is dropped: no recipe makes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,6 +99,9 @@ SLOWER, SLOWER_IN_A_ROW = 1.15, 2
 """Placements are listed from many int8 kernels to few. Once one is clearly faster than the parent, and
 SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
 
+FloatsOf = Callable[[str], frozenset[str]]
+"""Placement -> the nodes that stay float in it."""
+
 HasTime = Callable[[CandidateConfig], bool]
 """(config) -> whether the user's time limit allows a candidate."""
 Judge = Callable[[Measurement], bool]
@@ -105,6 +109,7 @@ Judge = Callable[[Measurement], bool]
 
 def search_fastest(
     placements: Sequence[str],
+    floats_of: FloatsOf,
     measure: Measure,
     find_float_regions: FindFloatRegions,
     is_good_enough: Judge,
@@ -124,21 +129,37 @@ def search_fastest(
     Returns:
         All measurements, in order.
     """
-    return _FastestSearch(measure, find_float_regions, is_good_enough, may_be_enough, has_time).run(
-        placements
-    )
+    return _FastestSearch(
+        floats_of, measure, find_float_regions, is_good_enough, may_be_enough, has_time
+    ).run(placements)
+
+
+def _least_ratio(
+    placement: str, floats_of: FloatsOf, measurements: Sequence[Measurement], is_good_enough: Judge
+) -> float | None:
+    """Return the ratio of a placement that is good enough, if this one has more in float and is not worth
+    measuring: the good one is itself no faster than one with less in float, so float costs time here."""
+    floats = floats_of(placement)
+    for good in measurements:
+        floats_of_good = floats_of(good.config.placement)
+        times = [m.time for m in measurements if floats_of(m.config.placement) < floats_of_good]
+        costs_time = min(times, default=math.inf) <= good.time
+        if floats_of_good < floats and costs_time and is_good_enough(good):
+            return good.ratio
+    return None
 
 
 class _FastestSearch:
     def __init__(
         self,
+        floats_of: FloatsOf,
         measure: Measure,
         find_float_regions: FindFloatRegions,
         is_good_enough: Judge,
         may_be_enough: Judge,
         has_time: HasTime,
     ) -> None:
-        self._measure, self._find_float_regions = measure, find_float_regions
+        self._floats_of, self._measure, self._find_float_regions = floats_of, measure, find_float_regions
         self._is_good_enough, self._may_be_enough = is_good_enough, may_be_enough
         self._has_time = has_time
         self._measurements: list[Measurement] = []
@@ -169,21 +190,28 @@ class _FastestSearch:
     def _screen(self, placements: Sequence[str]) -> list[str]:
         """Measure placements with the quick recipe.
 
-        Returns those that were left out: for want of time, or after SLOWER_IN_A_ROW that are slower than one
-        that is clearly faster than the parent.
+        Returns those that were left out: for want of time, after SLOWER_IN_A_ROW that are slower than one
+        that is clearly faster than the parent, or because one with less in float is good enough.
         """
-        slower = 0
+        slower, left_out = 0, list[str]()
         for number, placement in enumerate(placements):
-            attempt = self._attempt(CandidateConfig(placement, QUICK))
-            if attempt is None:
-                return list(placements[number:])
-            if attempt.ratio is None:
+            if (ratio := self._ratio_left_out(placement)) is not None:
+                left_out.append(placement)
+            else:
+                attempt = self._attempt(CandidateConfig(placement, QUICK))
+                if attempt is None:
+                    return [*left_out, *placements[number:]]
+                ratio = attempt.ratio
+            if ratio is None:
                 continue
             fastest = min((measurement.ratio or 1.0 for measurement in self._measurements), default=1.0)
-            slower = slower + 1 if attempt.ratio > SLOWER * fastest else 0
+            slower = slower + 1 if ratio > SLOWER * fastest else 0
             if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
-                return list(placements[number + 1 :])
-        return []
+                return [*left_out, *placements[number + 1 :]]
+        return left_out
+
+    def _ratio_left_out(self, placement: str) -> float | None:
+        return _least_ratio(placement, self._floats_of, self._measurements, self._is_good_enough)
 
     def _refine(self, quick: Measurement) -> bool:
         """Return whether a structure is good enough, with a better recipe if that may help.
@@ -202,7 +230,8 @@ class _FastestSearch:
         for recipe in recipes:
             measurement = self._attempt(replace(structure, recipe=recipe))
             if measurement is not None and self._is_good_enough(measurement):
-                self._attempt(replace(structure, recipe=BASELINE), must=True)
+                if not best_of(self._measurements, structure).is_best_recipe:
+                    self._attempt(replace(structure, recipe=BASELINE), must=True)
                 if best_of(self._measurements, structure).config.recipe == BASELINE:
                     self._attempt(replace(structure, recipe=NO_BIAS_CORRECTION))
                 return True
@@ -212,10 +241,10 @@ class _FastestSearch:
         """Measure the structure with float regions; return those that are faster than the parent.
 
         Each region keeps more in float than the one before and is slower, so the search stops at the first
-        that is good enough, or slower than another candidate that is.
+        that is good enough, or not faster than another candidate that is.
         """
         best = best_of(self._measurements, structure)
-        limit = min((m.time for m in self._measurements if self._is_good_enough(m)), default=FASTER)
+        limit = FASTER * min((m.time for m in self._measurements if self._is_good_enough(m)), default=1.0)
         results: list[Measurement] = []
         for floats in self._find_float_regions(best.config, min_noise_share(best)):
             result = self._attempt(CandidateConfig(structure.placement, QUICK, floats))
@@ -241,19 +270,20 @@ class _FastestSearch:
 
 def search_front(
     placements: Sequence[str],
+    floats_of: FloatsOf,
     measure: Measure,
     find_float_regions: FindFloatRegions,
+    may_be_enough: Judge,
     has_time: HasTime,
 ) -> list[Measurement]:
     """Measure candidates for a Pareto front until there are no more, or there were enough of them.
 
-    Weights are optimized only for placements that are known to be fast. Arguments and result as for
-    :func:`search_fastest`.
+    Weights are optimized only for placements that are known to be fast, and that may be accurate enough.
+    Arguments and result as for :func:`search_fastest`.
     """
     measurements: list[Measurement] = []
-    return _measure_all(
-        _next_configs(placements, find_float_regions, measurements), measurements, measure, has_time
-    )
+    configs = _next_configs(placements, floats_of, find_float_regions, may_be_enough, measurements)
+    return _measure_all(configs, measurements, measure, has_time)
 
 
 def _measure_all(
@@ -270,24 +300,37 @@ def _measure_all(
 
 
 def _next_configs(
-    placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
+    placements: Sequence[str],
+    floats_of: FloatsOf,
+    find_float_regions: FindFloatRegions,
+    may_be_enough: Judge,
+    measurements: Sequence[Measurement],
 ) -> Iterator[CandidateConfig]:
     """Yield the candidates to measure, in order; ``measurements`` grows and is read at each step."""
     for placement in placements:
-        yield CandidateConfig(placement, QUICK)
+        if _least_ratio(placement, floats_of, measurements, lambda m: m.saturated and m.faster) is None:
+            yield CandidateConfig(placement, QUICK)
     structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]
+    structures = list(filter(may_be_enough, structures)) or structures
     recipe = DEFAULT
     for structure in reversed(structures):
         yield replace(structure.config, recipe=recipe)
-        yield replace(structure.config, recipe=BASELINE)
+        if not best_of(measurements, structure.config).is_best_recipe:
+            yield replace(structure.config, recipe=BASELINE)
         yield from recipe_changes(structure.config, measurements)
         # The next structure starts with the best recipe of this one.
         recipe = with_optimized_weights(best_of(measurements, structure.config).config.recipe)
     for best in [m for m in pareto_front(measurements) if not m.saturated]:
         for floats in find_float_regions(best.config, min_noise_share(best)):
-            yield replace(best.config, floats=floats)
+            region = replace(best.config, floats=floats)
+            yield region
+            limit = FASTER * min((m.time for m in measurements if m.saturated), default=1.0)
+            if any(m.config == region and m.time > limit for m in measurements):
+                break  # the next ones have more in float
     for point in [m for m in pareto_front(measurements) if m.config.floats]:
-        yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
+        if not point.is_best_recipe:
+            yield replace(point.config, recipe=BASELINE)
+        yield replace(point.config, recipe=DEFAULT)
 
 
 def min_noise_share(measurement: Measurement) -> float:

@@ -88,7 +88,7 @@ def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> 
 
 def test_a_structure_is_timed_once_for_all_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = [0.6]
-    monkeypatch.setattr(RelativeTimer, "ratio", lambda self, runner: times.pop(0))
+    monkeypatch.setattr(RelativeTimer, "ratio", lambda self, runner, pairs: times.pop(0))
     with candidates(tmp_path, timed=True) as made:
         assert [made.measure(CandidateConfig("all", recipe)).ratio for recipe in (QUICK, BASELINE)] == [
             0.6,

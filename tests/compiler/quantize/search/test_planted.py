@@ -28,6 +28,7 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
     with Candidates(ground.search_context, target, target.rules, parent, "test") as candidates:
         tried = search_fastest(
             ["all"],
+            candidates.floats_of,
             candidates.measure,
             lambda config, least: candidates.find_float_regions(config, least)[0],
             lambda each: each.config.floats == planted_nodes,

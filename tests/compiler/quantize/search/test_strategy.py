@@ -27,6 +27,11 @@ def always(_: object) -> bool:
     return True
 
 
+def apart(placement: str) -> frozenset[str]:
+    """Return nodes that stay float, so that no placement has more in float than another."""
+    return frozenset({placement})
+
+
 def tried(config: CandidateConfig, self_map: float, ratio: float | None) -> Measurement:
     return Measurement(config, Fidelity(Score("self-mAP", self_map), 12.0), ratio)
 
@@ -38,10 +43,12 @@ def fastest(
     enough: Callable[[Measurement], bool] = lambda each: False,
     near: Callable[[Measurement], bool] = lambda each: True,
     has_time: Callable[[CandidateConfig], bool] = always,
+    floats_of: Callable[[str], frozenset[str]] = apart,
 ) -> list[Measurement]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
     return search_fastest(
         placements,
+        floats_of,
         lambda config: tried(config, *value(config)),
         lambda config, least: find_float_regions,
         enough,
@@ -55,11 +62,15 @@ def front(
     placements: Sequence[str] = ("all", "large"),
     find_float_regions: Sequence[frozenset[str]] = (),
     has_time: Callable[[CandidateConfig], bool] = always,
+    near: Callable[[Measurement], bool] = always,
+    floats_of: Callable[[str], frozenset[str]] = apart,
 ) -> list[Measurement]:
     return search_front(
         placements,
+        floats_of,
         lambda config: tried(config, *value(config)),
         lambda config, least: find_float_regions,
+        near,
         has_time,
     )
 
@@ -112,6 +123,7 @@ def test_of_two_that_are_as_fast_the_one_with_less_in_float_is_refined() -> None
 
         found = search_fastest(
             tuple(points),
+            apart,
             measure,
             lambda config, least: (),
             lambda t: t.config.recipe == L2_RANGES,
@@ -201,8 +213,35 @@ def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
     assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE, NO_BIAS_CORRECTION]
     # Beyond saturation the samples can't tell recipes apart: the one with optimized weights is preferred.
     found = fastest(lambda c: ({QUICK: 0.996}.get(c.recipe, 0.99), 0.6), ("all",), enough=lambda t: True)
-    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES, BASELINE]
+    # The baseline, which has none, is not measured.
+    assert [t.config.recipe for t in found] == [QUICK, L2_RANGES]
     assert preferred(found).config.recipe == L2_RANGES
+
+
+def test_no_more_stays_float_than_is_good_enough_where_float_costs_time() -> None:
+    """Nested placements: "most" is good enough; "half" and "few" have more in float."""
+    floats = {"all": "", "most": "a", "half": "ab", "other": "c", "few": "abd"}
+    accuracy = {"most": 0.95, "half": 0.96, "few": 0.97}
+
+    def placements_of(times: dict[str, float], enough: float = 0.9) -> set[str]:
+        found = fastest(
+            lambda config: (accuracy.get(config.placement, 0.5), times[config.placement]),
+            tuple(floats),
+            enough=lambda each: each.rank >= enough and each.faster,
+            near=lambda each: each.rank >= enough,
+            floats_of=lambda placement: frozenset(floats[placement]),
+        )
+        return {each.config.placement for each in found}
+
+    slower_in_float = {"all": 0.8, "most": 0.82, "half": 0.84, "other": 0.81, "few": 0.86}
+    assert placements_of(slower_in_float) == {"all", "most", "other"}
+    # Float kernels are faster here, and all placements are timed.
+    assert placements_of({**slower_in_float, "most": 0.75, "half": 0.7, "few": 0.6}) == set(floats)
+    # What is left out counts as slow, as what it has more in float than.
+    slow_in_float = {"all": 0.6, "most": 0.7, "half": 0.75, "other": 0.61, "few": 0.8}
+    assert placements_of(slow_in_float) == {"all", "most"}
+    # None of those that may be left out is good enough.
+    assert placements_of(slower_in_float, enough=0.965) == set(floats)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +254,7 @@ def test_what_clips_more_is_tried_first_for_the_scores_of_tasks(unit: str, recip
 
     found = search_fastest(
         ("all",),
+        apart,
         measure,
         lambda config, least: (),
         lambda t: t.config.recipe == recipes[1],
@@ -251,8 +291,7 @@ def test_where_a_front_is_looked_for_nothing_is_optimised_before_it_is_known_to_
     assert [(t.config.placement, t.config.recipe) for t in found] == [
         ("all", QUICK),
         ("large", QUICK),
-        ("large", DEFAULT),
-        ("large", BASELINE),
+        ("large", DEFAULT),  # saturated: the baseline cannot be better
     ]
     assert [t.config for t in front(value, has_time=lambda c: False)] == [CandidateConfig("all", QUICK)]
 
@@ -304,7 +343,7 @@ def test_an_island_must_bring_what_makes_it_a_point_of_its_own() -> None:
             asked.append(round(least, 3))
             return ()
 
-        search_front(("all",), measure, find_float_regions, always)
+        search_front(("all",), apart, measure, find_float_regions, always, always)
         return asked
 
     assert needed(0.9, "") == [0.2]  # .02 of the .1 that is missing
@@ -327,11 +366,35 @@ def test_islands_are_looked_for_where_a_structure_is_worth_shipping_and_leaves_s
             found.append(config.placement)
             return ()
 
-        search_front(tuple(points), measure, find_float_regions, always)
+        search_front(tuple(points), apart, measure, find_float_regions, always, always)
         return found
 
     assert asked(0.8) == ["fast", "all"]
     assert asked(0.99) == []
+
+
+def test_on_a_front_nothing_is_refined_that_no_recipe_makes_accurate_enough() -> None:
+    points = {"all": (0.8, 0.5), "large": (0.92, 0.6)}
+
+    def refined(least: float) -> set[str]:
+        found = front(lambda c: points[c.placement], near=lambda each: each.rank >= least)
+        return {each.config.placement for each in found if each.config.recipe == DEFAULT}
+
+    assert refined(0.9) == {"large"}
+    assert refined(0.95) == {"all", "large"}  # none may be enough, and the best is shipped by force
+
+
+def test_a_front_has_nothing_that_is_slower_than_a_saturated_candidate() -> None:
+    floats = {"all": "", "most": "a", "half": "ab", "few": "abd"}
+    times = {"all": 0.6, "most": 0.7, "half": 0.75, "few": 0.5}
+    regions = [frozenset(name) for name in "xyz"]
+
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.99 if config.placement != "all" else 0.9), times[config.placement] + len(config.floats) / 8
+
+    found = front(value, tuple(floats), regions, floats_of=lambda name: frozenset(floats[name]))
+    assert {each.config.placement for each in found} == {"all", "most"}
+    assert {each.config.floats for each in found} == {frozenset(), regions[0]}
 
 
 def test_numbers_come_before_islands_and_may_spare_them() -> None:

@@ -21,6 +21,7 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
+from edgekit.compiler.pipeline.shared_tensors import share_tensors
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
@@ -123,9 +124,8 @@ def _built(
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         judged = judged_adapters(adapters, model, context)
-        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
-        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
-        notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
+        adapted = [f"; with {name} {row.reference.shown()}" for name, row in judged.items()]
+        notify(f"perplexity {reference.shown()}{''.join(adapted)}; {reference.tokens} tokens")
     faults = Faults(model.sha256)
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
@@ -208,10 +208,10 @@ def _context(model: LanguageModel, context: int | None) -> int:
 
 
 def described(model: LanguageModel) -> str:
-    """Describe format, architecture and size."""
+    """Describe format, architecture and size, with the note of the reader."""
     return (
         f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
-        f" {model.config.layers} layers"
+        f" {model.config.layers} layers{'; ' if model.note else ''}{model.note}"
     )
 
 
@@ -241,14 +241,13 @@ def _bundle(
         "architecture": model.config.architecture,
         "parameters": parameters(model),
     }
-    origin = (
-        f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
-    )
+    origin = f"{reference.tokens} tokens of text, where its perplexity is {reference.shown()}"
     manifest = manifest_of(
         request, targets, variants, entries,
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
         samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
     )  # fmt: skip
+    share_tensors(variants, manifest["variants"], entries)
     manifest["options"]["context"] = job.context
     manifest["extensions"] = {
         "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},

@@ -150,6 +150,7 @@ class LanguageModel:
         bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
         license: License named in the file; "" if none.
+        note: What a user should know about how the file was read; "" if nothing.
     """
 
     name: str
@@ -163,6 +164,7 @@ class LanguageModel:
     sha256: str
     read: Callable[[str], Array] = field(repr=False)
     read_packed: Callable[[str], PackedWeight | None] = field(repr=False, default=lambda name: None)
+    note: str = ""
 
     @property
     def weight_names(self) -> tuple[str, ...]:
