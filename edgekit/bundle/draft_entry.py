@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from edgekit.bundle.manifest import DIGEST, VARIANT, VARIANTS_LIMIT, plain_path
+from edgekit.bundle.manifest import DIGEST, VARIANT, VARIANTS_LIMIT, check_joined, plain_path
 from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError
 from edgekit.system.formats.json_schema import ManifestError, list_of, record, text, whole
@@ -71,10 +71,12 @@ def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
     location = f"extensions.{KEY}"
     try:
         _SCHEMA(extension, location)
-        entries = {entry["name"] for entry in manifest["entries"]}
+        entries = {entry["name"]: entry["size"] for entry in manifest["entries"]}
         for file in [extension["logits"], *(e for v in extension["variants"] for e in v["files"].values())]:
             if file not in entries:
                 raise ManifestError(f"{location}: entry {brief(file)} does not exist")
+        for i, variant in enumerate(extension["variants"]):
+            check_joined(variant, entries, f"{location}.variants[{i}]")
     except ManifestError as problem:
         raise BundleError(f"{name} has a draft that cannot be used\n  {problem}; build it again") from None
     variants = tuple(Variant(**variant) for variant in extension["variants"])

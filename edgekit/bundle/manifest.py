@@ -229,10 +229,11 @@ def check_manifest(manifest: Json) -> None:
     _check_unique([variant["name"] for variant in manifest["variants"]], "variants")
     for i, variant in enumerate(manifest["variants"]):
         location = f"variants[{i}].files"
-        _check_disjoint(variant["files"], location)
+        check_disjoint(variant["files"], location)
         for file, entry in variant["files"].items():
             if entry not in sizes:
                 raise ManifestError(f"{location}[{brief(file)}]: entry {brief(entry)} does not exist")
+        check_joined(variant, sizes, f"variants[{i}]")
         _check_shrunk(variant, manifest, sizes, f"variants[{i}].shrunk")
     _check_cascade(manifest.get("cascade"), sizes)
     for i, pair in enumerate(manifest["golden"]):
@@ -286,11 +287,19 @@ def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
                 f"(the end of the entry before, rounded up to {ALIGNMENT_BYTES})"
             )
         expected = aligned(entry["offset"] + entry["size"])
-    _check_disjoint([entry["name"] for entry in entries], "entries")
+    check_disjoint([entry["name"] for entry in entries], "entries")
     return {entry["name"]: entry["size"] for entry in entries}
 
 
-def _check_disjoint(names: Iterable[str], location: str) -> None:
+def check_joined(variant: Mapping[str, Json], sizes: Mapping[str, int], location: str) -> None:
+    """Check the files that are stored in parts (edgekit/bundle/joined_files.py)."""
+    if "joined" in variant["options"]:
+        from edgekit.bundle.joined_files import check  # here: few bundles have such files
+
+        check(variant["files"], variant["options"]["joined"], sizes, f"{location}.options.joined")
+
+
+def check_disjoint(names: Iterable[str], location: str) -> None:
     """Check that names do not collide on any file system: no two differ in case only, and none is a folder of
     another."""
     name_by_lower: dict[str, str] = {}

@@ -114,9 +114,8 @@ def _adapters(variants: Sequence[Variant]) -> list[str]:
     for variant in variants:
         for name, figures in variant.evidence.get("adapters", {}).items():
             generation, snr_db = figures["generation"], figures["logits"]["snr_db"]
-            excess = 100 * (generation["perplexity"] / generation["float_perplexity"] - 1)
             db = "exact" if snr_db is None else f"{snr_db:.1f} dB"
-            rows.append([name, variant.name, f"{generation['perplexity']:.2f}", f"{excess:+.1f} %", db])
+            rows.append([name, variant.name, f"{generation['perplexity']:.2f}", _excess(generation), db])
     return ["", *table(["adapter", "variant", "perplexity", "over float's", "SNR"], rows)] if rows else []
 
 
@@ -160,9 +159,10 @@ def columns_and_rows(variants: Sequence[Variant]) -> tuple[tuple[str, ...], list
     counts = any("kept" in v.evidence for v in variants)
     headings = [*(_heading(variants, name) for name in scores), *(["kept"] if counts else [])]
     writes = any("generation" in v.evidence for v in variants)
-    headings += ["perplexity", "over float's", "top-1"] if writes else []
+    kinds = any(v.evidence.get("generation", {}).get("kinds") for v in variants)
+    headings += ["perplexity", "over float's", *(["expected"] if kinds else []), "top-1"] if writes else []
     columns = [TOKEN_TIME if name == TIME and writes else name for name in COLUMNS[2:]]
-    return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes) for v in variants]
+    return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes, kinds) for v in variants]
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -233,18 +233,33 @@ def _kept_findings(variant: Variant) -> str:
     return f"{counts['kept']} of {counts['of']}" if counts else "-"
 
 
-def _text_figures(variant: Variant) -> list[str]:
-    """Return a language model's perplexity, how much it exceeds the float model's on the same text, and the
-    share of tokens at which both agree."""
+def _text_figures(variant: Variant, kinds: bool) -> list[str]:
+    """Return a language model's perplexity, how much it exceeds the float model's on each kind of text, how
+    much it is expected to on the worst one, and the share of tokens at which both agree."""
     scores = variant.evidence.get("generation")
     if not scores:
-        return ["-", "-", "-"]
-    perplexity, whole, agreement = scores["perplexity"], scores.get("float_perplexity"), scores["agreement"]
+        return ["-"] * (4 if kinds else 3)
+    perplexity, agreement = scores["perplexity"], scores["agreement"]
     return [
         "not finite" if perplexity is None else f"{perplexity:.2f}",
-        "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %",
+        _excess(scores),
+        *([_expected(scores)] if kinds else []),
         "-" if agreement is None else f"{agreement:.3f}",
     ]
+
+
+def _excess(scores: Mapping[str, Any]) -> str:
+    """Return how much the perplexity exceeds the float model's, by kind of text if there are several."""
+    if kinds := scores.get("kinds"):
+        return ", ".join(f"{kind} {_excess(figures)}" for kind, figures in sorted(kinds.items()))
+    perplexity, whole = scores["perplexity"], scores.get("float_perplexity")
+    return "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %"
+
+
+def _expected(scores: Mapping[str, Any]) -> str:
+    """Return by how much perplexity is expected to exceed the float model's, by the largest divergence."""
+    nats = [figures["divergence"] for figures in scores.get("kinds", {}).values()]
+    return f"+{100 * math.expm1(max(nats)):.1f} %" if nats and None not in nats else "-"
 
 
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
@@ -277,14 +292,14 @@ def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
     return lines
 
 
-def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) -> tuple[str, ...]:
+def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool, kinds: bool) -> tuple[str, ...]:
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
         _precision_text(variant),
         *(_cell(variant, name) for name in scores),
         *([_kept_findings(variant)] if counts else []),
-        *(_text_figures(variant) if writes else []),
+        *(_text_figures(variant, kinds) if writes else []),
         size(variant.evidence["size_bytes"]),
         lowest_snr(variant),
         milliseconds(timing["p50_ms"]) if timing and not timing.get("elsewhere") else "-",

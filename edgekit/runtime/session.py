@@ -76,8 +76,9 @@ class Session(Closing, Generic[Answer]):
             is taken, late if need be. It costs a thread and the memory of a second variant.
         probe: Load each variant first in a child process, once: a crash costs a fallback, not the app.
         warm: Run once before the first request, which is then as fast as later ones.
-        device: ``cpu``, ``gpu``, ``npu``, ``auto`` for the fastest, or an interface, e.g. ``cuda``. It is
-            verified in the background; until then, and if it fails, the CPU answers. ``strict`` waits for it.
+        device: ``cpu``, ``gpu``, ``npu``, ``auto`` for the fastest, or an interface, e.g. ``cuda`` or
+            ``delegate:FILE,OPTION=VALUE`` (TFLite; docs/accelerators.md). It is verified in the
+            background; until then, and if it fails, the CPU answers. ``strict`` waits for it.
         allow_split: Let a strict session run nodes that the accelerator lacks on the CPU.
         measure: Measure the bundle's variants on this machine once, in a child process of low priority; later
             sessions start with the fastest. No child is started for ``engine``, ``variant`` or ``strict``.

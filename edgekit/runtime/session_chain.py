@@ -408,6 +408,7 @@ class SessionChain(Chain["Runner"]):
     def _fail_running(self, problem: Exception, timed_out: bool = False, rejected: bool = False) -> None:
         name, deadline = self.candidate.variant.name, self.deadline
         timed_out = deadline is not None and deadline.note_if_hung(name, self.runner)
+        self._loader.forget(self.candidate.variant)
         super()._fail_running(problem, timed_out, rejected)
 
     def _end_change(self) -> None:

@@ -68,6 +68,12 @@ def record(folder: Path, name: str, value: Json, limit: int) -> bool:
     return True
 
 
+def remove(folder: Path, name: str) -> None:
+    """Remove the record of that name, if there is one."""
+    with contextlib.suppress(OSError):
+        (folder / f"{name}.json").unlink()
+
+
 def record_once(folder: Path, name: str, value: Json, limit: int, limit_bytes: int) -> Json:
     """Write a record unless there is one: of processes that measure the same, all use what the first wrote.
 

@@ -16,7 +16,9 @@ from edgekit.target.contract import Runner
 from edgekit.tensor_spec import Json, TensorSpec
 
 KINDS = ("gpu", "npu")
-"""Kinds that ``Session(device=...)`` takes. An interface of kind ``cpu`` is used only by its name."""
+"""Kinds that ``Session(device=...)`` takes. An interface of another kind is used only by its name."""
+FILE = "FILE"
+"""End of an interface's name that stands for a file and options: ``delegate:FILE``."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Interface:
 
     Attributes:
         name: Value of ``Session(device=...)`` that means this one alone, e.g. ``cuda``.
-        kind: ``gpu``, ``npu``, or ``cpu`` for other kernels on the same processor.
+        kind: ``gpu``, ``npu``, ``cpu`` for other kernels on the same processor, ``any`` if it is not known.
         label: Its name for users, e.g. ``CUDA``.
         systems: Systems that have it, as ``sys.platform`` names them.
         install: The pip command that brings it, or what else does.
@@ -33,6 +35,7 @@ class Interface:
         source: Address of the vendor's documentation.
         measured: Hardware on which models were run and compared. "" means that it has not been run.
         options: Options of the engine, as names and values.
+        takes: Precisions of the variants that it runs. Empty means all.
     """
 
     name: str
@@ -44,10 +47,17 @@ class Interface:
     source: str
     measured: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
 
     @property
     def is_for_this_system(self) -> bool:
         return sys.platform in self.systems
+
+    def is_meant_by(self, device: str) -> bool:
+        """Return whether ``Session(device=...)`` means it: its kind, or its name with any file in it."""
+        if device in KINDS:
+            return device == self.kind
+        return self.name == (f"{device.partition(':')[0]}:{FILE}" if ":" in device else device)
 
 
 AnyInterface = TypeVar("AnyInterface", bound=Interface)
@@ -60,7 +70,7 @@ def named(interfaces: Iterable[AnyInterface], device: str) -> list[AnyInterface]
         interfaces: Those of one engine, in the order in which they are preferred.
         device: A kind, or the name of an interface.
     """
-    return [one for one in interfaces if device in ((one.kind,) if device in KINDS else (one.name,))]
+    return [one for one in interfaces if one.is_meant_by(device)]
 
 
 def absent(engine_version: str, device: str) -> str:
@@ -102,6 +112,10 @@ class Accelerators(Protocol):
     """The accelerators of one engine. A device is a kind, or the name of an interface.
 
     Runners that may run nodes on the CPU have the attribute ``placement``, a list of :class:`PlacedNode`.
+
+    A module may also have ``isolation(device) -> str``: how a copy must be used once a child process has
+    verified it. ``worker``: another child process runs it, after it has reproduced the golden vectors there.
+    ``checked``: the app's process runs it, and checks it from time to time. "": the app just runs it.
     """
 
     INTERFACES: Sequence[Interface]

@@ -53,11 +53,14 @@ class Artifact(NamedTuple):
             compute as declared; a session on a processor without them does not take the variant.
         facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
             ``notes``: sentences that the report prints.
+        tensors: File name -> where its tensors lie, as (offset, size) in bytes: a bundle stores those once
+            that several variants have (edgekit/compiler/pipeline/shared_tensors.py).
     """
 
     files: Mapping[str, Content]
     options: Mapping[str, Json] = MappingProxyType({})
     facts: Mapping[str, Json] = MappingProxyType({})
+    tensors: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({})
 
     @property
     def size_bytes(self) -> int:

@@ -116,6 +116,18 @@ def version_of(name: str, options: Mapping[str, Json]) -> str:
     return f"{version}, {accelerator.name} {accelerator.version}"
 
 
+def isolation_of(name: str, options: Mapping[str, Json]) -> str:
+    """Return how a variant of a target must be used: the accelerator's ``isolation``, or "" on the CPU.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: the accelerator is missing.
+    """
+    device = options.get(ACCELERATOR)
+    find = getattr(accelerators_of(engine(name)), "isolation", None) if device is not None else None
+    return str(find(device)) if find is not None else ""
+
+
 @cache
 def _by_its_name(name: str) -> ModuleType | None:
     """Return the module ``run`` of a target whose package is named after it. This avoids reading the entry

@@ -9,6 +9,7 @@ same graph without it, a token at 900 took 37 to 70 ms more than one at 40; with
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -21,7 +22,6 @@ from edgekit.generate.device.adapter import OPTION as ADAPTERS
 from edgekit.generate.device.decoder import OPTION
 from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.generate.host.graphs.language.decoder_writer import DecoderWriter
-from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
@@ -32,7 +32,7 @@ from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 TAKES_ADAPTERS = True
 OURS = "edgekit"
-"""Domain of the operators that ``_conversions`` turns into OpenVINO's; no file has them."""
+"""Domain of the operator that ``_conversion`` turns into OpenVINO's; no file has it."""
 MODEL, DATA = "decoder.onnx", "decoder.data"
 
 
@@ -58,8 +58,7 @@ def compile_decoder(
             graph.write_data(file)
         (folder / MODEL).write_bytes(proto.SerializeToString())
         core = package.Core()
-        for conversion in _conversions(package):
-            core.add_extension(conversion)
+        core.add_extension(_conversion())
         read = core.read_model(str(folder / MODEL))
         _keep_cache_as_state(package, read, writer)
         for number, node in enumerate(read.get_ordered_ops()):  # its own names count up in a process
@@ -75,7 +74,9 @@ def compile_decoder(
         options[ADAPTERS] = writer.sites
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
-    return Artifact(files, options, {"layers": len(read.get_ops())})
+    places = re.findall(rb' offset="(\d+)" size="(\d+)"', files[XML_FILE])
+    tensors = {BIN_FILE: sorted({(int(offset), int(size)) for offset, size in places})}
+    return Artifact(files, options, {"layers": len(read.get_ops())}, tensors)
 
 
 class _OpenvinoDecoder(DecoderWriter):
@@ -101,25 +102,6 @@ class _OpenvinoDecoder(DecoderWriter):
         first, second = g.ops("Split", [x, g.ints(half, half)], 2, axis=3)
         halves = g.op("Concat", g.op("Mul", second, g.number(-1.0)), first, axis=-1)
         return g.op("Add", g.op("Mul", x, cos), g.op("Mul", halves, sin))
-
-    def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
-        g, zeros = self.graph, weights.packed_zeros()
-        inputs = [
-            x,
-            g.constant(weights.packed(), f"{name}/stored"),
-            g.constant(weights.scales, f"{name}/scales"),
-        ]
-        if weights.minima is not None:
-            middle: Any = 1 << (weights.bits - 1) if weights.zeros is None else weights.zeros
-            real = middle - weights.minima / np.where(weights.scales == 0, 1, weights.scales)
-            inputs.append(g.constant(real.astype(np.float32), f"{name}/zeros"))
-            return g.op("BlockProduct", *inputs, out=out, domain=OURS, bits=weights.bits)
-        if zeros is not None:
-            inputs.append(g.constant(zeros, f"{name}/zeros"))
-        return g.op(
-            "MatMulNBits", *inputs, out=out, domain=CONTRIB, K=weights.inputs, N=weights.outputs,
-            bits=weights.bits, block_size=weights.block,
-        )  # fmt: skip
 
     def attention(self, layer: int, qkv: list[str]) -> str:
         g, c = self.graph, self.config
@@ -149,8 +131,8 @@ class _OpenvinoDecoder(DecoderWriter):
         self.graph.output("logits", "float32", [1, "rows", self.config.vocabulary])
 
 
-def _conversions(package: Any) -> list[Any]:
-    """Return conversions of the operators in ``OURS`` for OpenVINO's ONNX reader."""
+def _conversion() -> Any:
+    """Return the conversion of the operator in ``OURS`` for OpenVINO's ONNX reader."""
     import openvino.opset13 as ops
     from openvino.frontend.onnx import ConversionExtension
 
@@ -159,24 +141,7 @@ def _conversions(package: Any) -> list[Any]:
         scale = ops.constant(np.float32(node.get_attribute("scale")))
         return ops.scaled_dot_product_attention(q, k, v, mask, scale, causal=False).outputs()
 
-    def product(node: Any) -> Any:
-        """Subtract a float zero point from integers, which the plugin multiplies as they are stored."""
-        stored, scales, zeros = (node.get_input(index).get_node().data for index in (1, 2, 3))
-        bits: int = node.get_attribute("bits")
-        outputs, blocks = scales.shape
-        block = stored.shape[2] * 8 // bits
-        kind = package.Type.u8 if bits == 8 else package.Type.u4
-        tensor = package.Tensor(np.ascontiguousarray(stored), package.Shape([outputs, blocks, block]), kind)
-        integers = ops.convert(package.op.Constant(tensor), "f32")
-        shifted = ops.subtract(integers, ops.constant(zeros[..., None]))
-        scaled = ops.multiply(shifted, ops.constant(scales[..., None]))
-        matrix = ops.reshape(scaled, ops.constant(np.array([outputs, blocks * block])), False)
-        return ops.matmul(node.get_input(0), matrix, False, True).outputs()
-
-    return [
-        ConversionExtension("Attention", OURS, attention),
-        ConversionExtension("BlockProduct", OURS, product),
-    ]
+    return ConversionExtension("Attention", OURS, attention)
 
 
 def _keep_cache_as_state(package: Any, read: Any, writer: DecoderWriter) -> None:

@@ -52,9 +52,8 @@ SETTINGS = {
 
 ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 """Setting: so many inputs of a product with integer weights are rounded to int8 by one scale. 0 means none.
-Products with float zero points (int4's) are computed with floats either way. 32 takes half the time of 0 with
-VNNI. But the last bits of attention, which differ with the number of rows, then decide how inputs are
-rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
+32 takes half the time of 0 with VNNI. But the last bits of attention, which differ with the number of rows,
+then decide how inputs are rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
 ARITHMETIC = ("INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION")
 """Settings: what floats are computed in, and the cache is kept in. Where inputs of products are rounded and
 the processor computes in bf16, attention does so too: prompts of 512 tokens take 0.6 of the time."""

@@ -18,7 +18,7 @@ from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Content, Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
@@ -51,12 +51,17 @@ def compile_decoder(
     with tempfile.TemporaryFile() as file:
         graph.write_data(file)
         data = mapped(file)
-    return Artifact(
-        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: data}, options, facts
-    )
+    files: dict[str, Content] = {
+        MODEL_FILE: proto.SerializeToString(deterministic=True),
+        DATA_FILE: data,
+    }
+    tensors = {DATA_FILE: [(offset, size) for _, offset, size in graph.places()]}
+    return Artifact(files, options, facts, tensors)
 
 
 class _OrtDecoder(DecoderWriter):
+    accuracy_level = INT8_COMPUTE
+
     def begin(self) -> str:
         g = self.graph
         g.input("tokens", "int64", ["texts", "tokens"])
@@ -71,27 +76,6 @@ class _OrtDecoder(DecoderWriter):
         return self.graph.op(
             "SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=epsilon, stash_type=1
         )
-
-    def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
-        g, zeros = self.graph, weights.packed_zeros()
-        inputs = [
-            x,
-            g.constant(weights.packed(), f"{name}/stored"),
-            g.constant(weights.scales, f"{name}/scales"),
-            *([] if zeros is None else [g.constant(zeros, f"{name}/zeros")]),
-        ]
-        exact = weights.minima is None
-        product = g.op(
-            "MatMulNBits", *inputs, out=out if exact else "", domain=CONTRIB,
-            K=weights.inputs, N=weights.outputs, bits=weights.bits, block_size=weights.block,
-            accuracy_level=INT8_COMPUTE,
-        )  # fmt: skip
-        if weights.minima is None:
-            return product
-        blocks = g.op("Reshape", x, g.ints(0, 0, -1, weights.block))
-        sums = g.op("ReduceSum", blocks, g.ints(-1), keepdims=0)
-        rest = g.op("MatMul", sums, g.constant(weights.minima.T, f"{name}/minima"))
-        return g.op("Add", product, rest, out=out)
 
     def queries_keys_values(self, layer: int, x: str) -> list[str]:
         if not self.config.qkv_bias and not self.config.qk_norm:

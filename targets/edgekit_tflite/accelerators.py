@@ -1,8 +1,9 @@
-"""Run a .tflite file on a GPU by LiteRT's CompiledModel. Device side.
+"""Run a .tflite file on a GPU by LiteRT's CompiledModel, or on an external delegate. Device side.
 
-The whole graph runs on the GPU, or the file is refused. With the CPU as well LiteRT silently splits the
-graph, and its ``is_fully_accelerated()`` is true for a split one (seen on 2.3.0). The GPU computes in
-float32. LiteRT's own default is float16 if the GPU has it (EfficientNet-Lite0: 38.7 dB instead of 116.4).
+External delegates are in device/delegates.py. On the GPU the whole graph runs, or the file is refused. With
+the CPU as well LiteRT silently splits the graph, and its ``is_fully_accelerated()`` is true for a split one
+(seen on 2.3.0). The GPU computes in float32. LiteRT's own default is float16 if the GPU has it
+(EfficientNet-Lite0: 38.7 dB instead of 116.4).
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from edgekit.errors import EngineError, install_line
 from edgekit.system.graphics_drivers import drivers_identity, vulkan_drivers
 from edgekit.system.redirection import without_lines
 from edgekit.target.accelerators import Accelerator, Interface, absent, named
+from edgekit.target.contract import Runner
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_tflite.device import delegates
+from edgekit_tflite.device.families import FAMILIES, IN_PROCESS
 from edgekit_tflite.run import FILE, bindings, converted, engine_version
 
 LABEL = "LiteRT"
-INTERFACES = (
-    Interface(
-        "litert-gpu",
-        "gpu",
-        LABEL,
-        ("linux", "win32", "darwin"),
-        install_line("tflite"),
-        "float32; enforce_f32, because the default is float16 where the GPU has it",
-        "https://ai.google.dev/edge/litert/next/gpu",
-        "an NVIDIA H200, a software GPU",
-    ),
+GPU = Interface(
+    "litert-gpu",
+    "gpu",
+    LABEL,
+    ("linux", "win32", "darwin"),
+    install_line("tflite"),
+    "float32; enforce_f32, because the default is float16 where the GPU has it",
+    "https://ai.google.dev/edge/litert/next/gpu",
+    "an NVIDIA H200, a software GPU",
 )
+INTERFACES = (GPU, *FAMILIES)
 SPLIT = "Some ops are not accelerated"
 """Part of LiteRT's error for a graph that it would have to split."""
 LOGGED = b"INFO: "
@@ -42,16 +45,30 @@ LOGGED = b"INFO: "
 
 def find_accelerator(device: str) -> Accelerator | None:
     """Return the GPU as LiteRT reaches it: on Linux by Vulkan, elsewhere by the system's own interface.
-    tflite-runtime has none, and neither has an NPU.
+    tflite-runtime has none. Else return an external delegate.
     """
     reached = engine_version().startswith(LABEL) and (sys.platform != "linux" or vulkan_drivers())
-    for interface in named(INTERFACES, device) if reached else ():
-        return Accelerator(interface.kind, LABEL, f"drivers {drivers_identity()}")
-    return None
+    if reached and named((GPU,), device):
+        return Accelerator(GPU.kind, LABEL, f"drivers {drivers_identity()}")
+    delegate = delegates.find(device)
+    if delegate is None:
+        return None
+    return Accelerator(delegate.family.kind, delegate.path.name, delegate.identity)
+
+
+def isolation(device: str) -> str:
+    """Return how a device must be used, as ``Accelerators.isolation`` says."""
+    found = find_accelerator(device)
+    if found is None or found.name == LABEL:
+        return ""
+    return "checked" if device.partition(":")[0] == IN_PROCESS else "worker"
 
 
 def why_absent(device: str) -> str:
     """Return why the engine reaches no such accelerator here, and what to do."""
+    families = [family for family in FAMILIES if family.name == device]
+    if families:
+        return families[0].install
     if not engine_version().startswith(LABEL):
         return f"{engine_version()} has no GPU kernels, LiteRT has: {install_line('tflite')}"
     return "no Vulkan driver: install that of the GPU's vendor, or mesa-vulkan-drivers for Intel and AMD"
@@ -64,11 +81,14 @@ def open_on(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
-) -> GpuRunner:
-    """Load ``model.tflite`` on a GPU and run it once on zeros."""
+) -> Runner:
+    """Load ``model.tflite`` on a GPU and run it once on zeros, or on an external delegate."""
     version, path = engine_version(), files[FILE]
-    if find_accelerator(device) is None:
+    accelerator = find_accelerator(device)
+    if accelerator is None:
         raise EngineError(absent(version, device))
+    if accelerator.name != LABEL and (delegate := delegates.find(device)) is not None:
+        return delegates.open_on(delegate, files, inputs, outputs, options, threads)
     from ai_edge_litert.compiled_model import CompiledModel
     from ai_edge_litert.hardware_accelerator import HardwareAccelerator
     from ai_edge_litert.options import GpuOptions, Options

@@ -44,7 +44,7 @@ PLANES_LIMIT = 8
 
 def engine_version() -> str:
     """Return name and version of the installed engine, e.g. ``LiteRT 2.3.0`` or ``tflite-runtime 2.14.0``."""
-    return _engine()[0]
+    return load_engine()[0]
 
 
 def open_runner(
@@ -66,6 +66,23 @@ def open_runner(
     """
     path = files[FILE]
     version, interpreter = open_interpreter(path, threads, watched)
+    input_bindings, out_of = bind(interpreter, path, inputs, outputs, options)
+    precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
+    return TfliteRunner(interpreter, version, input_bindings, out_of, precision)
+
+
+def bind(
+    interpreter: Any,
+    path: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+) -> tuple[list[Binding], list[Binding]]:
+    """Return the tensors of the model's inputs and outputs.
+
+    Raises:
+        EngineError: the file does not fit them.
+    """
     signatures = interpreter._get_full_signature_list()
     signature = signatures.get(options["signature"])
     if signature is None:
@@ -76,8 +93,7 @@ def open_runner(
     input_bindings = bindings(inputs, options["inputs"], signature["inputs"], details, path, is_input=True)
     _refuse_unfed(interpreter, signature["inputs"], input_bindings, path)
     out_of = bindings(outputs, options["outputs"], signature["outputs"], details, path, is_input=False)
-    precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
-    return TfliteRunner(interpreter, version, input_bindings, out_of, precision)
+    return input_bindings, out_of
 
 
 def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> tuple[str, Any]:
@@ -87,9 +103,9 @@ def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> 
         MissingDependency: the engine is not installed.
         EngineError: it refused the file.
     """
-    version, module = _engine()
+    version, module = load_engine()
     try:
-        with _quiet():
+        with quiet():
             interpreter = module.Interpreter(
                 model_path=str(path), num_threads=threads, **(_watching(module) if watched else {})
             )
@@ -319,7 +335,7 @@ def converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     return array.astype(dtype)
 
 
-def _engine() -> tuple[str, ModuleType]:
+def load_engine() -> tuple[str, ModuleType]:
     """Return name with version, and the module of Interpreter. LiteRT if both are installed."""
     check_libraries("ai_edge_litert")
     try:
@@ -354,7 +370,7 @@ _said: list[bool] = []
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep "INFO: Created TensorFlow Lite XNNPACK delegate for CPU." off stderr. The engine writes it once,
     from C++, and has no switch for it."""
     with _loading:

@@ -18,11 +18,13 @@ pytest.importorskip("mypy")
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for folder in ("edgekit", "targets") for path in (ROOT / folder).rglob("*.py"))
 LINUX_ONLY = {
+    "edgekit/runtime/loading/worker.py",
     "edgekit/serve/frigate/server.py",
     "edgekit/serve/frigate/worker.py",
     "edgekit/serve/frigate/worker_process.py",
     "edgekit/system/landlock.py",
     "edgekit/system/seccomp.py",
+    "targets/edgekit_tflite/device/delegates.py",
 }
 """Modules whose functions ask for the system first, for all others in the file."""
 MODULES = (

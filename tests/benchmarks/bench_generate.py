@@ -27,7 +27,7 @@ from pathlib import Path
 from edgekit.compiler.evaluate.verify import write_files
 from edgekit.generate.device.decoder_registry import decoder_compiler
 from edgekit.generate.host.graphs.language import BlockWeights
-from edgekit.generate.host.judge.evaluation import calibration_tokens
+from edgekit.generate.host.judge.texts import calibration_tokens
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from edgekit.generate.host.weights.language import quantize_decoder

@@ -1,4 +1,4 @@
-"""Figures of docs/browser.md: weight of the folder, and times of YOLOX-nano in Chromium.
+"""Figures of docs/measured/browser.md: weight of the folder, and times of YOLOX-nano in Chromium.
 
 python -m tests.web.measure SHARED onnxruntime-web-1.30.0.tgz
 """

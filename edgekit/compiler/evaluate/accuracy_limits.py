@@ -1,7 +1,7 @@
 """Limits of a variant's loss of accuracy, and the number of samples that proves that it loses no more.
 
 The tasks' own limits are in their metrics (``METRIC`` in edgekit/tasks/<task>/metric.py).
-docs/quantization.md has all of them in one table, with reasons.
+docs/quantization.md has all of them in one table, docs/measured/accuracy-limits.md the reasons.
 """
 
 from __future__ import annotations

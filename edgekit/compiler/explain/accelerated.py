@@ -31,7 +31,8 @@ from edgekit.runtime.fallback.accelerated import (
     refuse_unknown,
 )
 from edgekit.runtime.loading import golden_check, probe, unpacked_files
-from edgekit.target import registry
+from edgekit.runtime.loading.load_variant import open_files
+from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.target.accelerators import KINDS, PlacedNode, named
 from edgekit.target.contract import Runner
 from edgekit.target.node_reports import NodeValue
@@ -168,8 +169,8 @@ def _limit_db(bundle: Bundle, variant: Variant) -> float | None:
 
 
 def _opened(bundle: Bundle, copy: Variant, threads: int) -> Runner:
-    engine, files = registry.engine(copy.target), unpacked_files.unpack(bundle, copy)
-    return registry.open_runner(engine, files, bundle.inputs, bundle.outputs, copy.options, threads)
+    files, checks = unpacked_files.unpack(bundle, copy), OutputChecks(bundle.outputs, bundle.golden)
+    return open_files(bundle, copy, files, copy.options, threads, checks)
 
 
 def _add_values(

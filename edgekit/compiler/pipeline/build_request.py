@@ -127,6 +127,8 @@ class BuildRequest:
             vocabulary.
         adapters: LoRA adapter of a language model by its name: a folder of PEFT, or a GGUF file of
             llama.cpp.
+        chat_template: Chat template of a language model, instead of its own: a Jinja file, or chatml,
+            llama3 or gemma.
         trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
         trusted: Open the model in this process instead of a confined child process.
         progress: Callback for progress, called as each stage begins, goes on and ends; False for
@@ -248,6 +250,12 @@ class BuildRequest:
         "(docs/language-models.md).",
         flags=("--adapter",), metavar="NAME=ADAPTER", parse=parse_adapter, repeatable="by name",
         models="kind", stored=False, rebuild=True,
+        heading="Advanced",
+    ))  # fmt: skip
+    chat_template: Path | str | None = field(default=None, metadata=option(
+        "Chat template of a language model, instead of its own: a Jinja file, or chatml, llama3 or gemma. "
+        "The token after an answer in it ends texts as well. A format's name needs a model with its tokens.",
+        metavar="FILE|NAME", models="kind", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(

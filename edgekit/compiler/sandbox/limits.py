@@ -231,6 +231,8 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
     for path in _adapters(options):
         yield os.path.realpath(path)
         yield from linked_files(path)
+    if os.path.isfile(template := options.get("chat_template") or ""):  # else the name of a format
+        yield os.path.realpath(template)
     for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))

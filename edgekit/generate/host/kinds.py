@@ -32,7 +32,7 @@ TEXT2TEXT = ModelKind(
 )
 LANGUAGE = ModelKind(
     name="language models",
-    options=("context", "draft", "adapters"),
+    options=("context", "draft", "adapters", "chat_template"),
     reads_folder=lambda folder, _: model_type(folder) in MODEL_TYPES,
     matches=is_language_model,
     builder=f"{_PIPELINE}.language.language_bundle:build_language_model",

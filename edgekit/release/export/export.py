@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.joined_files import engine_files, read
 from edgekit.errors import ProfileError, UsageError
 from edgekit.system.atomic_files import write_atomically
 from edgekit.target.shapes import largest_files
@@ -50,7 +51,8 @@ def export_variant(
     variant = variants[name]
     if not variant.files:
         raise UsageError(f"{name} has no files in the bundle: {variant.status}")
-    files = {file: bytes(bundle.read(entry)) for file, entry in largest_files(variant.files).items()}
+    names = largest_files(dict.fromkeys(engine_files(variant), ""))
+    files = {file: read(bundle, variant, file) for file in names}
     if metadata:
         files = _for_apps(bundle, variant, files)
     if npus:

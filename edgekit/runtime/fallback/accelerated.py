@@ -48,6 +48,8 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
             peers = [variant for variant in able if variant.target == target]
             if (interfaces[0].kind if interfaces else device) == "gpu":
                 peers = [variant for variant in peers if precision_of(variant.precision).is_float] or peers
+            if interfaces and interfaces[0].takes:
+                peers = [variant for variant in peers if variant.precision in interfaces[0].takes] or peers
             copies.append(RankedVariant(accelerated_copy(peers[0], device), None))
     groups = (order.candidates, copies) if options.device == "auto" else (copies, order.candidates)
     return order._replace(candidates=(*groups[0], *groups[1]))
@@ -59,12 +61,13 @@ def refuse_unknown(device: str, variants: Sequence[Variant]) -> None:
     Raises:
         UsageError: it is unknown.
     """
-    names = dict.fromkeys(
-        interface.name
+    interfaces = [
+        interface
         for target in dict.fromkeys(variant.target for variant in variants)
         for interface in interfaces_of(target)
-    )
-    if device not in (*DEVICES, *names):
+    ]
+    if device not in DEVICES and not named(interfaces, device):
+        names = dict.fromkeys(interface.name for interface in interfaces)
         raise UsageError(f"device is {device!r}; it must be one of {', '.join((*DEVICES, *names))}")
 
 

@@ -22,7 +22,7 @@ WORTH = 0.9
 
 def variant_on_cpu(variant: Variant) -> str | None:
     """Return the name of the variant that an accelerated copy is of; None if it is not a copy."""
-    return variant.name.rpartition("@")[0] if ACCELERATOR in variant.options else None
+    return variant.name.partition("@")[0] if ACCELERATOR in variant.options else None
 
 
 def choices(

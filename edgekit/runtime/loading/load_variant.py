@@ -10,10 +10,13 @@ from edgekit.errors import EngineError
 from edgekit.runtime.fallback.load_order import why_emulated
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.session_state import SessionOptions, StateCallback, ignore_state
+from edgekit.system.forked import leave_to_parent
 from edgekit.target import registry
 from edgekit.target.contract import KEPT_IN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.deadline.deadline import Deadline
@@ -32,6 +35,7 @@ class VariantLoader:
         self._bundle, self._options = bundle, options
         self._output_checks, self._deadline = output_checks, deadline
         self._probed: set[str] = set()
+        self._checked: set[str] = set()
 
     def probe(self, variant: Variant, on_state: StateCallback = ignore_state) -> None:
         """Load a variant in a child process, once per machine and engine version.
@@ -66,19 +70,21 @@ class VariantLoader:
         self._note(unpacked.note)
         on_state("loading", variant.name)
         load: Callable[[], Runner] = partial(
-            registry.open_runner,
-            engine,
+            open_files,
+            bundle,
+            variant,
             unpacked.files,
-            bundle.inputs,
-            bundle.outputs,
             _with_kept(variant, engine, unpacked),
             options.threads,
+            self._output_checks,
         )
         if self._deadline is not None:
             load = partial(self._deadline.watch, variant.name, load, on_state)
         runner = registry.once_built(load) if options.strict else load()
         if options.strict and not options.allow_split and registry.ACCELERATOR in variant.options:
             _refuse_split(runner)
+        if registry.ACCELERATOR in variant.options:
+            self._look_at_copy(variant, runner.facts())
         if options.warm and self._deadline is None:  # a deadline warms up too
             on_state("warming", variant.name)
             try:
@@ -101,9 +107,56 @@ class VariantLoader:
             raise
         return runner
 
+    def forget(self, variant: Variant) -> None:
+        """Drop the verdict about a copy that failed while running, if it is one that must be checked: it is
+        probed again before it is loaded again."""
+        if variant.name in self._checked:
+            from edgekit.runtime.loading import probe
+
+            self._probed.discard(variant.name)
+            probe.forget(self._bundle, variant)
+
+    def _look_at_copy(self, variant: Variant, facts: Mapping[str, Json]) -> None:
+        """Warn of a requested copy that is slower than the CPU; with device="auto" it is not taken."""
+        if "run_ms" not in facts:  # it is not checked
+            return
+        self._checked.add(variant.name)
+        run_ms, cpu_ms = facts["run_ms"], facts.get("cpu_run_ms", 0.0)
+        if self._options.device != "auto" and run_ms > cpu_ms > 0:
+            self._note(f"{variant.name} is right, but takes {run_ms:.3g} ms for {cpu_ms:.3g} on the CPU")
+
     def _note(self, note: str) -> None:
         if note and note not in self.notes:
             self.notes += (note,)
+
+
+def open_files(
+    bundle: Bundle,
+    variant: Variant,
+    files: Mapping[str, Path],
+    options: Mapping[str, Json],
+    threads: int,
+    output_checks: OutputChecks,
+) -> Runner:
+    """Open a variant's unpacked files in this process, or in one of its own if its accelerator needs that."""
+    isolation = registry.isolation_of(variant.target, options)
+    if isolation == "worker":
+        from edgekit.runtime.loading.worker import WorkerRunner  # here: few sessions have one
+
+        return leave_to_parent(WorkerRunner(bundle, variant, threads))
+    engine = registry.engine(variant.target)
+    open_runner = partial(registry.open_runner, engine, files, bundle.inputs, bundle.outputs, threads=threads)
+    runner = open_runner(options=options)
+    if not isolation:
+        return runner
+    from edgekit.runtime.loading.checked_runner import checked
+
+    try:
+        limits_db = golden_check.limits_db(variant, [spec.name for spec in bundle.outputs])
+        return checked(runner, open_runner, options, bundle.golden_of(variant), output_checks, limits_db)
+    except BaseException:
+        runner.close()
+        raise
 
 
 def _with_kept(variant: Variant, engine: Engine, unpacked: unpacked_files.Unpacked) -> Mapping[str, Json]:

@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.runtime import background
 from edgekit.runtime.loading import golden_check, unpacked_files
-from edgekit.system import cache_folder, cpu, json_records, timings
+from edgekit.system import breadcrumbs, cache_folder, cpu, json_records, timings
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    import subprocess
 
 PROBE_SECONDS = 60.0
 """Timeout of the child. Loading takes a second here, and ten on a small board with a slow card."""
@@ -40,7 +44,7 @@ MEMORY_MB = 4096
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
 TRIALS = {"decoder": "edgekit.generate.device.decoder_registry"}
 """Option of a variant that does not run on arrays -> module with its ``trial`` and the data for it."""
-RESULT, REQUEST, VERSION = "result.json", "request.json", "engine"
+RESULT, REQUEST, VERSION, STAGE = "result.json", "request.json", "engine", "stage"
 CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS", "SIGTRAP"})
 """Signals caused by the variant or the engine itself, which will recur. After any other signal, a timeout or
 an error the variant is probed again at the next load."""
@@ -101,6 +105,11 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     return result._replace(note=f"{unused}; probe results are not cached" if unused else "")
 
 
+def forget(bundle: Bundle, variant: Variant) -> None:
+    """Remove the cached result of a variant, so that it is probed again before it is loaded again."""
+    json_records.remove(cache_folder.cache_folder() / "probes", _key(bundle, variant))
+
+
 def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None = None) -> ProbeResult:
     """Load a variant in a child process and run it on the golden vectors.
 
@@ -109,6 +118,33 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None 
         EngineError: the variant can be unpacked nowhere.
     """
     import subprocess  # here: takes 9 ms, and a cached probe does not need it
+
+    with started_child(bundle, variant, threads, seconds) as (child, folder, limit_s):
+        try:
+            code: int | None = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        return read_result(folder, code, limit_s)
+
+
+@contextmanager
+def started_child(
+    bundle: Bundle, variant: Variant, threads: int, seconds: float | None = None, serving: Sequence[int] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], Path, float]]:
+    """Start the child, and keep the folder with its golden vectors and its result until the context ends.
+
+    Args:
+        serving: File descriptors of the socket and the memory by which it runs requests afterwards; none of
+            them for a probe.
+
+    Yields:
+        The child, its folder, and the time in seconds in which it must have loaded the variant.
+    """
+    import subprocess
     import tempfile
 
     if seconds is None:
@@ -117,44 +153,52 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None 
     paths = unpacked_files.unpack(bundle, variant)
     with tempfile.TemporaryDirectory(prefix="edgekit-probe-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / REQUEST).write_bytes(strict_json.encode(_request(bundle, variant, paths, threads, seconds)))
+        request = {**_request(bundle, variant, paths, threads, seconds), "serving": list(serving)}
+        (folder / REQUEST).write_bytes(strict_json.encode(request))
+        (folder / STAGE).write_bytes(bytes(breadcrumbs.SIZE_BYTES))
         for number, pair in enumerate(bundle.golden_of(variant)):
             for kind, arrays in zip("xy", pair, strict=True):
                 for index, array in enumerate(arrays.values()):
                     (folder / f"{number}.{kind}{index}.npy").write_bytes(npy_bytes(array))
         command = [sys.executable, "-m", "edgekit.runtime.loading.probe_child", name]
         with open(folder / "log", "wb") as log:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            code: int | None = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        return judge_exit(
-            code, json_records.read_object(folder / RESULT, RECORD_LIMIT_BYTES), _version(folder), seconds
-        )
+            inherited: dict[str, Any] = {"pass_fds": serving} if serving else {}
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **inherited)
+        yield child, folder, seconds
 
 
-def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, seconds: float) -> ProbeResult:
+def read_result(folder: Path, code: int | None, seconds: float) -> ProbeResult:
+    """Interpret what a child left in its folder; the other arguments are those of :func:`judge_exit`."""
+    result = json_records.read_object(folder / RESULT, RECORD_LIMIT_BYTES)
+    _, stage, _ = breadcrumbs.read((folder / STAGE).read_bytes())
+    return judge_exit(code, result, _version(folder), seconds, stage)
+
+
+def judge_exit(
+    code: int | None, result: Mapping[str, Json], engine: str, seconds: float, stage: str = ""
+) -> ProbeResult:
     """Interpret the end of a probe's child.
 
     Args:
         code: Its exit code, negative for a signal. None means it was killed after the timeout.
         result: Its result file; empty if missing or unreadable.
+        stage: Its last breadcrumb; a second line is the usual cause of a crash there.
 
     >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
     ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')
+    >>> judge_exit(-11, {}, "LiteRT 2.3.0", 60, "Prepare\\nit is too old").reason
+    'it crashed the probe process (SIGSEGV) in Prepare; it is too old'
     """
+    step, _, usual = stage.partition("\n")
+    place = f" in {step}" if step else ""
     if code is None:
-        return ProbeResult(f"it did not load within {seconds:g} s in the probe process", engine, False)
+        return ProbeResult(f"it did not load within {seconds:g} s in the probe process{place}", engine, False)
     if code < 0:
-        name = _signal_name(-code)
+        name = signal_name(-code)
         cacheable = name in CRASHES and bool(engine)  # without a version, importing the engine crashed
         blame = "bundle" if cacheable else "machine" if name == "SIGKILL" or not engine else ""
-        return ProbeResult(f"it crashed the probe process ({name})", engine, cacheable, blame)
+        crash = f"it crashed the probe process ({name}){place}{f'; {usual}' if usual else ''}"
+        return ProbeResult(crash, engine, cacheable, blame)
     reason = result.get("why")
     if code == 0 and reason == "":
         return ProbeResult("", engine)
@@ -209,7 +253,8 @@ def _version(folder: Path) -> str:
     return str(json_records.read_object(folder / VERSION, RECORD_LIMIT_BYTES).get("engine", ""))[:200]
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return e.g. ``SIGSEGV``."""
     import signal
 
     try:

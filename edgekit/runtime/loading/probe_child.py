@@ -1,20 +1,25 @@
-"""The child process of a probe: loads one variant, runs the golden vectors and reports the result.
+"""The child process of a probe: loads one variant, runs the golden vectors and reports the result. That of a
+worker (worker.py) serves requests then.
 
 python -m edgekit.runtime.loading.probe_child FOLDER
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from edgekit.errors import MissingDependency, ProfileError, blame_of, reason_of
 from edgekit.runtime.device_builds import child_limits
-from edgekit.runtime.loading import golden_check
+from edgekit.runtime.loading import golden_check, worker
+from edgekit.runtime.loading.checked_runner import checked
 from edgekit.runtime.loading.output_checks import OutputChecks
-from edgekit.runtime.loading.probe import REQUEST, RESULT, TRIALS, VERSION
+from edgekit.runtime.loading.probe import REQUEST, RESULT, STAGE, TRIALS, VERSION
+from edgekit.system import breadcrumbs
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import parse_npy
 from edgekit.target import registry
@@ -27,7 +32,11 @@ def main(folder: Path) -> None:
     """Write ``result.json``: ``why``, empty on success; on failure also ``blame``, and ``same_again`` if the
     next run would give the same result."""
     request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
-    child_limits.confine(request["memory_mb"], request["seconds"])
+    serving = request["serving"]
+    child_limits.confine(request["memory_mb"], None if serving else request["seconds"])
+    if serving:
+        worker.end_after(request["seconds"])
+    breadcrumbs.leave_in(folder / STAGE)
     result: dict[str, Json] = {"why": ""}
     try:
         _try(folder, request)
@@ -37,7 +46,8 @@ def main(folder: Path) -> None:
         result = {"why": reason_of(problem), "blame": blame_of(problem)}
         # An accelerator's outputs are wrong until its driver changes, which changes the engine's version.
         result["same_again"] = result["blame"] == "bundle" and registry.ACCELERATOR in request["options"]
-    (folder / RESULT).write_bytes(strict_json.encode(result))
+    with contextlib.suppress(FileNotFoundError):  # a worker's folder is removed once it serves
+        (folder / RESULT).write_bytes(strict_json.encode(result))
 
 
 def _try(folder: Path, request: Mapping[str, Json]) -> None:
@@ -58,13 +68,19 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
         trial = import_module(TRIALS[request["trial"]])
         trial.try_variant(request["target"], files, options, threads, request["trial_data"])
         return
-    runner = registry.open_runner(engine, files, inputs, outputs, options, threads)
+    open_runner = partial(registry.open_runner, engine, files, inputs, outputs, threads=threads)
+    runner = open_runner(options=options)
     try:
         feeds = {spec.name: spec.zeros() for spec in inputs}
         if not golden:
             runner.run(feeds)
         checks = OutputChecks(outputs, golden, [*further, largest])
-        golden_check.check_golden(runner, golden, checks, request["limits_db"])
+        if not registry.isolation_of(request["target"], options):
+            golden_check.check_golden(runner, golden, checks, request["limits_db"])
+            return
+        runner = checked(runner, open_runner, options, golden, checks, request["limits_db"])
+        if request["serving"]:
+            worker.serve(runner, largest, *request["serving"])
     finally:
         runner.close()
 

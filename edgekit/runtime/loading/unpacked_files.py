@@ -22,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from edgekit.bundle import joined_files
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.errors import EngineError
-from edgekit.system import cache_folder, ownership, timings
+from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
 from edgekit.system.forked import at_exit
 from edgekit.system.formats import strict_json
@@ -69,7 +70,7 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
         BundleError: an entry is damaged.
         EngineError: it can be unpacked nowhere.
     """
-    digest = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
+    digest = joined_files.files_digest(bundle, variant)
     root = cache_folder.cache_folder() / "artifacts"
     try:
         return Unpacked(_unpacked_in(root, digest, bundle, variant), folder=root / digest)
@@ -107,7 +108,7 @@ def _unpacked_in(
 
 
 def _paths(folder: Path, variant: Variant) -> dict[str, Path]:
-    return {file: folder / "files" / file for file in variant.files}
+    return {file: folder / "files" / file for file in joined_files.engine_files(variant)}
 
 
 def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
@@ -118,7 +119,7 @@ def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
         marker = strict_json.decode(content, MARKER, MARKER_LIMIT_BYTES)
         for name, path in _paths(folder, variant).items():
             facts = os.lstat(path)
-            size_bytes = bundle.size_bytes(variant.files[name])
+            size_bytes = joined_files.size_bytes(bundle, variant, name)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size != size_bytes:
                 return False
             if ownership.why_foreign(facts):
@@ -144,7 +145,7 @@ def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
             for name, path in _paths(draft, variant).items():
                 private_folder(path.parent, parents=False)
                 with open(path, "xb", opener=_private_opener) as file:
-                    bundle.copy_to(variant.files[name], file)
+                    joined_files.copy_to(bundle, variant, name, file)
                     file.flush()
                     os.fsync(file.fileno())
                 marker[name] = os.lstat(path).st_mtime_ns

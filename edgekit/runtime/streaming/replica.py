@@ -22,9 +22,9 @@ from edgekit.runtime.background import Preparation
 from edgekit.runtime.deadline.watchdog import WatchedRunner, cutoff_s
 from edgekit.runtime.fallback.policy import Cooldown, after_failure
 from edgekit.runtime.loading import golden_check, unpacked_files
+from edgekit.runtime.loading.load_variant import open_files
 from edgekit.runtime.loading.output_checks import OutputChecks, error_of_inputs
 from edgekit.system.interrupts import pass_on
-from edgekit.target import registry
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array
 
@@ -53,7 +53,7 @@ class Replica:
         self.variant = selected
         self.failed = ""
         self._session = session
-        self._check = OutputChecks(session.outputs, lambda: bundle.golden, bundle.shapes).check
+        self._checks = OutputChecks(session.outputs, lambda: bundle.golden, bundle.shapes)
         self._threads = threads
         self._limit = active if isinstance(active, WatchedRunner) else None
         self._cooldown: Cooldown | None = None
@@ -71,7 +71,7 @@ class Replica:
         fitting = fitted(feeds, self._session.bundle.shapes)
         try:
             outputs = runner.run(fitting)
-            self._check(outputs)
+            self._checks.check(outputs)
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
             if (error := error_of_inputs(self.variant.name, problem, fitting)) is not None:
@@ -96,8 +96,9 @@ class Replica:
     def _open(self) -> Runner:
         session, variant = self._session, self.variant
         files = unpacked_files.unpack(session.bundle, variant)
-        engine, specs = registry.engine(variant.target), (session.inputs, session.outputs)
-        opened = partial(registry.open_runner, engine, files, *specs, variant.options, self._threads)
+        opened = partial(
+            open_files, session.bundle, variant, files, variant.options, self._threads, self._checks
+        )
         return opened() if self._limit is None else _watched(session, self._limit, opened)
 
     def _open_checked(self) -> Runner:
@@ -162,7 +163,7 @@ def variant_of(session: SessionProtocol, name: str) -> Variant:
     """
     usable = {variant.name: variant for variant in session.bundle.variants if variant.usable}
     if name not in usable:
-        base, _, kind = name.rpartition("@")
+        base, _, kind = name.partition("@")
         if base in usable:
             from edgekit.runtime.fallback.accelerated import accelerated_copy  # here: few sessions have one
 

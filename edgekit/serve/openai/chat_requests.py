@@ -28,7 +28,7 @@ from edgekit.serve.openai.request_fields import (
     streaming_of,
     whole_of,
 )
-from edgekit.serve.openai.tool_calls import END, TAGS, TOOLS, Tools, read_tools
+from edgekit.serve.openai.tool_calls import END, TAGS, TOOLS, Tools, form_of, read_tools, told_in_messages
 
 CHAT_FIELDS = (
     *COMMON, "messages", "max_completion_tokens", "response_format", "tools", "tool_choice",
@@ -92,7 +92,10 @@ def read_chat(body: Mapping[str, Any], session: TextSession) -> TextRequest:
     if tools.form == TAGS and tools.schema is None and not tools.many:
         options["stop"] = [*_stops(options), END]  # after the first call
     checked_options(options)
-    return TextRequest(_messages(body.get("messages"), tools), options, tools, stream, usage)
+    messages = _messages(body.get("messages"))
+    if not form_of(session.template, session.tokenizer.special):
+        messages = told_in_messages(messages, tools)
+    return TextRequest(messages, options, tools, stream, usage)
 
 
 def read_completion(body: Mapping[str, Any], session: TextSession) -> TextRequest:
@@ -163,7 +166,7 @@ def _schema_of(form: Any) -> Mapping[str, Any] | None:
     return schema
 
 
-def _messages(value: Any, tools: Tools) -> list[dict[str, Any]]:
+def _messages(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise ApiError('messages is a list like [{"role": "user", "content": "..."}], not empty', "messages")
     if len(value) > MESSAGES_LIMIT:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.generate.device.text_tokens import StopWords
-from edgekit.serve.openai.tool_calls import BEGIN, OBJECT, Tools, calls_in
+from edgekit.serve.openai.tool_calls import BEGIN, Tools, calls_in
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ResponseWriter:
         """Return the text to show now; empty while the whole answer may be a call."""
         if self._tools.schema is not None or self._is_call:
             return ""
-        if self._tools.form == OBJECT and not self._kind_known:
+        if not self._kind_known:
             begin = piece.lstrip()[:1]
             self._kind_known, self._is_call = bool(begin), begin == "{"
             if not begin or self._is_call:

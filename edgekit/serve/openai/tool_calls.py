@@ -15,6 +15,16 @@ TOOLS = 128
 """Maximum number of functions, as in the API."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 BEGIN, END = "<tool_call>", "</tool_call>"
+DESCRIPTION = """# Tools
+
+You may call functions. They are, one JSON object in a line:
+{functions}
+
+To call a function, answer with a JSON object of its name and all required arguments, within tags:
+{begin}
+{{"name": "<name of the function>", "arguments": {{"<name of the argument>": <value>}}}}
+{end}
+Results of calls come within <tool_response></tool_response>. If no function is needed, answer in words."""
 TAGS, OBJECT = "tags", "object"
 """Forms of a call: a JSON object between tags (Hermes, Qwen), or the answer is the object (Llama 3)."""
 
@@ -28,6 +38,7 @@ class Tools(NamedTuple):
         begin: Text with which a forced call begins.
         schema: Schema of a forced call. None means the model chooses.
         many: Whether an answer may have several calls.
+        described: Functions that ``told_in_messages`` describes, because the template cannot list them.
     """
 
     listed: Sequence[Mapping[str, Any]] = ()
@@ -36,6 +47,7 @@ class Tools(NamedTuple):
     begin: str = ""
     schema: Mapping[str, Any] | None = None
     many: bool = True
+    described: Sequence[Mapping[str, Any]] = ()
 
 
 def form_of(template: str, special: Sequence[str]) -> str:
@@ -73,10 +85,11 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
         raise ApiError("two tools have the same name", "tools")
     if choice == "none":
         return Tools()
-    form = form_of(template, special)
+    form = form_of(template, special) or (TAGS if BEGIN not in special else "")
     if not form:
         raise ApiError(
-            "the model's chat template does not list functions, so it cannot call tools; leave tools out",
+            f"the model has a special token {BEGIN}, but its chat template does not list functions, so it "
+            "cannot call tools; leave tools out",
             "tools",
         )
     forced = _forced(choice, names)
@@ -89,7 +102,33 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
     key = "parameters" if form == OBJECT else "arguments"
     schema = _call_schema([f for f in functions if f["name"] in forced], key) if forced else None
     begin = BEGIN + "\n" if forced and form == TAGS else ""
-    return Tools(tools, frozenset(names), form, begin, schema, many is not False)
+    listed = tools if form_of(template, special) else ()
+    return Tools(listed, frozenset(names), form, begin, schema, many is not False, () if listed else tools)
+
+
+def told_in_messages(messages: Sequence[Mapping[str, Any]], tools: Tools) -> list[dict[str, Any]]:
+    """Return the messages for a template without functions: they, calls and results are in the contents.
+
+    The description is at the end of a system's message, or before the first user's.
+    """
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        calls = [orjson.dumps(call["function"]).decode() for call in message.get("tool_calls", ())]
+        texts = [message["content"], *(f"{BEGIN}\n{call}\n{END}" for call in calls)]
+        role, content = message["role"], "\n".join(filter(None, texts))
+        if role == "tool":
+            role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+            if told and told[-1]["role"] == "user":  # templates want turns of user and assistant
+                told[-1]["content"] += f"\n{content}"
+                continue
+        told.append({"role": role, "content": content})
+    place = next((turn for turn in told if turn["role"] in ("system", "user")), None)
+    if tools.described and place is not None:
+        functions = "\n".join(orjson.dumps(tool["function"]).decode() for tool in tools.described)
+        text = DESCRIPTION.format(functions=functions, begin=BEGIN, end=END)
+        parts = (place["content"], text) if place["role"] == "system" else (text, place["content"])
+        place["content"] = "\n\n".join(parts)
+    return told
 
 
 def _function(tool: Any, location: str) -> dict[str, Any]:
@@ -154,9 +193,11 @@ def calls_in(text: str, tools: Tools) -> tuple[str, list[dict[str, Any]]]:
     >>> text, calls[0]["function"]
     ('', {'name': 'add', 'arguments': '{"a":1}'})
     """
+    whole = _call(text.strip(), tools.names)  # small models leave out the tags as well
+    if whole is not None:
+        return "", [whole]
     if tools.schema is not None or tools.form == OBJECT:
-        call = _call(text.strip(), tools.names)
-        return (text, []) if call is None else ("", [call])
+        return text, []
     calls = [_call(block, tools.names) for block in _blocks(text)]
     valid = [call for call in calls if call is not None]
     if not valid or len(valid) < len(calls):

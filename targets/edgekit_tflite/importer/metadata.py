@@ -1,8 +1,22 @@
-"""Conversion of a .tflite file's metadata to ``metadata_props`` of the ONNX model (keys: docs/importing.md).
+"""Conversion of a .tflite file's metadata to ``metadata_props`` of the ONNX model.
 
 TFLite Model Metadata (written by metadata.py) describes how inputs are prepared and what outputs mean; label
 files are in a zip archive at the file's end. It is optional and untrusted: damaged or too large parts are
 left out, with a note.
+
+Keys, each with JSON:
+    tflite.tensors: ``inputs`` and ``outputs`` by name, with ``signature_name``, and ``scale`` and
+        ``zero_point`` of integers.
+    tflite.metadata: ``name``, ``description``, ``version``, ``author``, ``license``, ``files``,
+        ``graph_files``, and ``inputs`` and ``outputs`` by name. Each of these has, as far as the file has
+        them, ``name``, ``description``, ``dimensions``; ``min`` and ``max``, one for all channels or one per
+        channel; ``content`` with ``type`` and its fields: ``image`` (``color_space``, ``default_size``),
+        ``audio`` (``sample_rate``, ``channels``), ``bounding_box`` (``index``, ``box``, ``coordinates``),
+        ``feature``; ``steps``: ``normalization`` with ``mean`` and ``std`` (the model takes (x - mean) / std
+        of pixels 0 to 255), ``score_thresholding`` with ``threshold``, others by name; ``files`` with
+        ``name`` and ``type``.
+    tflite.file/NAME: text of an associated file, for example labels; binary files and files over 1 MB are
+        left out.
 
 Schema:
 https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs

@@ -9,6 +9,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "untied": {"tied_embedding": False},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True},
+    "smollm3": {"unrotated_layers": (False, True)},
     "gemma": {
         "qk_norm": True, "output_norms": True, "activation": "gelu_tanh", "embedding_scale": 8.0,
         "attention_scale": 0.3, "attention_softcap": 5.0, "logit_softcap": 7.0, "sliding_window": 9,

@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="starlette is not installed (the extra s
 from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.text_responses import ResponseWriter
-from edgekit.serve.openai.tool_calls import OBJECT, TAGS, Tools, calls_in, read_tools
+from edgekit.serve.openai.tool_calls import OBJECT, TAGS, Tools, calls_in, read_tools, told_in_messages
 
 NAMES = frozenset(["weather", "now"])
 CALL = '{"name": "weather", "arguments": {"city": "Zürich", "days": 2}}'
@@ -47,6 +47,8 @@ def pieces_of(text: str, size: int) -> list[str]:
         (TAGS, "It is < 5 <tool", "It is < 5 <tool", []),
         (TAGS, TAGGED.replace("weather", "other"), None, []),
         (TAGS, "<tool_call>{bad}</tool_call> rest", None, []),
+        (TAGS, f" {CALL} ", "", ["weather"]),
+        (TAGS, '{"temperature": 5}', None, []),
         (OBJECT, f" {CALL} ", "", ["weather"]),
         (OBJECT, '{"name": "now", "parameters": {}}', "", ["now"]),
         (OBJECT, "  \n hello { }", None, []),
@@ -111,3 +113,35 @@ def test_definitions_of_tools_that_do_not_fit(parameters: Any, message: str) -> 
     body = {"tools": [{"type": "function", "function": f} for f in given], "tool_choice": "required"}
     with pytest.raises(ApiError, match=message):
         read_tools(body, "{{ tools }}<tool_call>", ())
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "Today's {weather}"}}
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_a_template_without_functions_gets_them_in_its_messages(system: bool) -> None:
+    tools = read_tools({"tools": [WEATHER]}, "{{ messages }}", ())
+    assert (tools.listed, tools.form, tools.many) == ((), TAGS, True)
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
+    chat: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Rome, and Oslo?\n"},
+        {"role": "assistant", "content": "", "tool_calls": [call, call]},
+        {"role": "tool", "content": "sun"},
+        {"role": "tool", "content": "rain"},
+        {"role": "user", "content": "Thanks"},
+    ]
+    found = told_in_messages(chat if system else chat[1:], tools)
+    assert [turn["role"] for turn in found] == ["system"] * system + ["user", "assistant", "user", "user"]
+    first, written = (
+        found[0]["content"],
+        '<tool_call>\n{"name":"weather","arguments":{"city":"Rome"}}\n</tool_call>',
+    )
+    assert first.startswith("Be short.\n\n# Tools") if system else first.endswith("\n\nRome, and Oslo?\n")
+    assert '{"name":"weather","description":"Today\'s {weather}"}' in first
+    assert found[-3]["content"] == f"{written}\n{written}"
+    assert found[-2]["content"].count("<tool_response>") == 2
+    assert calls_in(written, tools)[1][0]["function"]["name"] == "weather"
+    assert told_in_messages([{"role": "user", "content": "a"}], Tools()) == [{"role": "user", "content": "a"}]
+    with pytest.raises(ApiError, match="special token <tool_call>"):
+        read_tools({"tools": [WEATHER]}, "{{ messages }}", ("<tool_call>",))

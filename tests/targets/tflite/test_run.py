@@ -88,9 +88,9 @@ def test_loading_is_silent(tmp_path: Path) -> None:
 def test_what_others_write_to_stderr_while_loading_is_kept() -> None:
     script = (
         "import os; from edgekit_tflite import run\n"
-        "with run._quiet():\n"
+        "with run.quiet():\n"
         "    pass  # a load without the delegate: the line is still to come\n"
-        "with run._quiet():\n"
+        "with run.quiet():\n"
         "    os.write(2, b'kept\\nINFO: Created TensorFlow Lite XNNPACK delegate for CPU.\\n')\n"
         "os.write(2, b'later')"
     )

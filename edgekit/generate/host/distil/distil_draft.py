@@ -12,7 +12,7 @@ from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_length import checked_end
 from edgekit.compiler.pipeline.distil_request import DraftRequest
 from edgekit.errors import SampleError, UsageError
-from edgekit.generate.host.judge.evaluation import calibration_tokens, tokens_of
+from edgekit.generate.host.judge.texts import calibration_tokens, tokens_of
 from edgekit.generate.host.readers.language.hugging_face_writer import check_writable, write_hugging_face
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.open_model import is_language_model, open_language_model

@@ -1,29 +1,30 @@
-"""Evaluation of a decoder: perplexity on a text, logits of golden prompts, and generated text.
+"""Evaluation of a decoder: perplexity on texts of three kinds, logits of golden prompts, generated text.
 
-The text (``evaluation_text.txt``) was written for this: about 2,450 tokens of plain English prose. It is read
-in windows, each with an empty cache. Perplexity is exp of the mean negative log likelihood of the tokens that
-follow the first of each window.
+The texts (``texts.py``) are prose, source code and a chat. They are read in windows, each with an empty
+cache. Perplexity is exp of the mean negative log likelihood of the tokens that follow the first of each
+window. Rounding makes some of these tokens likelier and others less likely, so that on a short text luck may
+hide its loss. The divergence from the reference's distributions has no such luck: it is the expected increase
+of the negative log likelihood if the next tokens are distributed as the reference says.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.bundle.generation_evidence import KindOfText
 from edgekit.errors import EngineError
 from edgekit.generate.device.decoder import DecoderRunner
+from edgekit.generate.host.judge.texts import judged_texts, tokens_of
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder, in_windows
-from edgekit.processing.tokenizer import tokenize
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
 
-TEXT_TOKENS = 2560
-"""Most tokens of the text: a tokenizer with few words makes more of it."""
 WINDOW_TOKENS = 256
 """Most tokens of a window."""
 GOLDEN_PROMPTS = (
@@ -36,6 +37,12 @@ LOGITS_BYTES = 64 << 20
 """Most logits of a window that are in memory at one time: an engine has them twice."""
 GREEDY_TOKENS = 32
 """How many tokens a variant writes after each golden prompt."""
+CONFIDENCE = 1.96
+"""Standard errors of a mean on each side of its 95 % interval."""
+TOP = 64
+"""Tokens of each position whose likelihoods the divergence compares one by one; the others as one."""
+SMALLEST = 1e-9
+"""Least probability of the other tokens: that of 64 tokens in float32 may exceed 1."""
 TIE = 0.01
 """Logits closer than this are a tie: engines sum in other orders."""
 
@@ -44,21 +51,32 @@ class TextReference(NamedTuple):
     """Results of the float reference.
 
     Attributes:
-        windows: The text's tokens, in windows.
-        likelihoods: Log likelihoods of the text's own tokens, for each window, float64.
+        kinds: Kind of text of each window: prose, code, chat.
+        windows: The texts' tokens, in windows.
+        targets: The text's own next token and the TOP likeliest, for each window, int64 [rows, 1 + TOP].
+        likelihoods: Their log likelihoods, for each window, float64 [rows, 1 + TOP].
         likeliest: The likeliest next token at each judged position, for each window, int64.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
     """
 
+    kinds: list[str]
     windows: list[list[int]]
+    targets: list[Array]
     likelihoods: list[Array]
     likeliest: list[Array]
     prompts: list[list[int]]
     logits: Array
 
-    def perplexity(self, windows: int | None = None) -> float:
-        """Compute the perplexity of the text, or of its first windows."""
-        return perplexity(self.likelihoods[:windows])
+    def perplexities(self) -> dict[str, float]:
+        """Compute the perplexity of each kind of text."""
+        rows: dict[str, list[Array]] = {}
+        for kind, likelihoods in zip(self.kinds, self.likelihoods, strict=True):
+            rows.setdefault(kind, []).append(likelihoods)
+        return {kind: perplexity(likelihoods) for kind, likelihoods in rows.items()}
+
+    def shown(self) -> str:
+        """Return the perplexities for people: ``28.01 on prose, 5.20 on code``."""
+        return ", ".join(f"{value:.2f} on {kind}" for kind, value in self.perplexities().items())
 
     @property
     def tokens(self) -> int:
@@ -67,9 +85,11 @@ class TextReference(NamedTuple):
 
 
 class VariantTexts(NamedTuple):
-    """Results of a variant on the same text and prompts.
+    """Results of a variant on the same texts and prompts.
 
     Attributes:
+        windows: Indices of the reference's windows that it read.
+        likelihoods: Log likelihoods of the reference's targets, for each of these windows, float64.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: Logits after each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it generates after each prompt, greedily.
@@ -77,8 +97,8 @@ class VariantTexts(NamedTuple):
         token_seconds: Seconds of each generated token.
     """
 
-    windows: int
-    perplexity: float
+    windows: list[int]
+    likelihoods: list[Array]
     agreement: float
     logits: Array
     answers: list[list[int]]
@@ -86,27 +106,8 @@ class VariantTexts(NamedTuple):
     token_seconds: list[float]
 
 
-def evaluation_text() -> str:
-    """Return the text that perplexity is measured on."""
-    return _shipped("evaluation_text.txt")
-
-
-def calibration_tokens(model: LanguageModel) -> list[int]:
-    """Return the tokens that int4 is fitted to: about 1,500 of another text, which is not judged.
-
-    Raises:
-        CardError: the tokenizer is damaged.
-        MissingDependency: the package ``tokenizers`` is not installed.
-    """
-    return tokens_of(model, _shipped("calibration_text.txt"))
-
-
-def _shipped(name: str) -> str:
-    return files("edgekit.generate.host.judge").joinpath(name).read_text("utf-8")
-
-
 def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> TextReference:
-    """Run the float reference on the text and the golden prompts.
+    """Run the float reference on the texts and the golden prompts.
 
     Args:
         context: Maximum tokens of a window, and of a prompt with its response.
@@ -119,13 +120,20 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     """
     before = [] if model.bos_id is None else [model.bos_id]
     size = min(WINDOW_TOKENS, context)
-    text = tokens_of(model, evaluation_text(), special_tokens=False)
-    windows = [window for window in in_windows(text, size - len(before), before) if len(window) > 1]
+    pieces = [
+        (kind, window)
+        for kind, text in judged_texts(model).items()
+        for window in in_windows(text, size - len(before), before)
+        if len(window) > 1
+    ]
+    windows = [window for _, window in pieces]
     prompts = [tokens_of(model, prompt)[: max(size - GREEDY_TOKENS, 1)] for prompt in GOLDEN_PROMPTS]
     hidden = decoder.hidden([*windows, *prompts])
-    likelihoods, likeliest = [], []
+    targets, likelihoods, likeliest = [], [], []
     for window, rows in zip(windows, hidden, strict=False):
-        likelihood, best = judged(decoder.logits(rows[:-1]), window[1:])
+        window_logits = decoder.logits(rows[:-1])
+        targets.append(np.column_stack([window[1:], _top(window_logits)]))
+        likelihood, best = judged(window_logits, targets[-1])
         likelihoods.append(likelihood)
         likeliest.append(best)
     logits = decoder.logits(np.stack([rows[-1] for rows in hidden[len(windows) :]]))
@@ -133,13 +141,86 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
         raise EngineError(
             f"{model.name}: the float reference returns logits that are not finite; check the model file"
         )
-    return TextReference(windows, likelihoods, likeliest, prompts, logits)
+    kinds = [kind for kind, _ in pieces]
+    return TextReference(kinds, windows, targets, likelihoods, likeliest, prompts, logits)
+
+
+def _top(logits: Array) -> Array:
+    """Return the TOP likeliest tokens of each row, int64 [rows, TOP]; all of a smaller vocabulary."""
+    count = min(TOP, logits.shape[1])
+    return np.stack([np.argpartition(row, -count)[-count:] for row in logits])
+
+
+def figures_by_kind(reference: TextReference, written: VariantTexts) -> dict[str, KindOfText]:
+    """Compare a variant's perplexity with the reference's, on each kind of text."""
+    figures: dict[str, KindOfText] = {}
+    for kind in dict.fromkeys(reference.kinds):
+        places = [place for place, index in enumerate(written.windows) if reference.kinds[index] == kind]
+        own = np.concatenate([written.likelihoods[place] for place in places])
+        expected = np.concatenate([reference.likelihoods[written.windows[place]] for place in places])
+        differences = expected[:, 0] - own[:, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = differences.std() / math.sqrt(differences.size)
+            margin = float(np.exp(differences.mean()) * CONFIDENCE * error)
+        figures[kind] = {
+            "perplexity": six_digits(perplexity([own])),
+            "float_perplexity": six_digits(perplexity([expected])),
+            "margin": six_digits(margin),
+            "divergence": six_digits(divergence(expected, own)),
+            "tokens": differences.size,
+        }
+    return figures
+
+
+def divergence(reference: Array, variant: Array) -> float:
+    """Compute the mean Kullback-Leibler divergence of the variant from the reference, in nats.
+
+    Args:
+        reference, variant: Log likelihoods of the reference's targets, float64 [rows, 1 + TOP].
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares, others = np.exp(reference[:, 1:]), np.exp(variant[:, 1:])
+        rest, other_rest = (np.maximum(1 - each.sum(axis=-1), SMALLEST) for each in (shares, others))
+        rows = (shares * (reference - variant)[:, 1:]).sum(axis=-1) + rest * np.log(rest / other_rest)
+        return max(0.0, float(rows.mean()))
+
+
+def losses(figures: KindOfText) -> tuple[float, float]:
+    """Return by which share a variant's perplexity exceeds the reference's: at least, which is the lower end
+    of the measured share's interval, and expected, by the divergence; infinity for what is not finite."""
+    own, expected, margin = figures["perplexity"], figures["float_perplexity"], figures["margin"]
+    nats = figures["divergence"]
+    least = math.inf if own is None or not expected or margin is None else own / expected - 1 - margin
+    return least, math.inf if nats is None else math.expm1(nats)
+
+
+def missed(kinds: Mapping[str, KindOfText], limit: float) -> str:
+    """Return why a variant's perplexity misses the limit, with the worst kind of text; "" if it does not."""
+    worst, kind = max((max(losses(figures)), kind) for kind, figures in kinds.items())
+    if worst <= limit:
+        return ""
+    own, whole, margin = kinds[kind]["perplexity"], kinds[kind]["float_perplexity"], kinds[kind]["margin"]
+    allowed = f"{100 * limit:g} % is allowed"
+    if own is None or not whole or margin is None or math.isinf(worst):
+        return f"perplexity on {kind} is not finite"
+    if losses(kinds[kind])[1] == worst:
+        return (
+            f"perplexity on {kind} is expected to be {100 * worst:.1f} % above the float model's, by the "
+            f"divergence of its distributions; {allowed}"
+        )
+    excess = f"{100 * (own / whole - 1):.1f} % (+- {100 * margin:.1f})"
+    return f"perplexity {own:.2f} on {kind}, {excess} above the float model's {whole:.2f}; {allowed}"
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
-    """Compute exp of the mean negative log likelihood."""
+    """Compute exp of the mean negative log likelihood of the texts' own tokens.
+
+    Args:
+        likelihoods: Float [rows], or [rows, targets], of which the first is the text's own.
+    """
+    rows = np.concatenate(likelihoods)
     with np.errstate(over="ignore"):
-        return float(np.exp(-np.concatenate(likelihoods).mean()))
+        return float(np.exp(-(rows if rows.ndim == 1 else rows[:, 0]).mean()))
 
 
 def six_digits(value: float) -> float | None:
@@ -148,21 +229,25 @@ def six_digits(value: float) -> float | None:
 
 
 def written_by(
-    runner: DecoderRunner, reference: TextReference, stop_ids: Sequence[int], windows: int | None = None
+    runner: DecoderRunner, reference: TextReference, stop_ids: Sequence[int], per_kind: int | None = None
 ) -> VariantTexts:
-    """Run a loaded decoder on the text and the golden prompts.
+    """Run a loaded decoder on the texts and the golden prompts.
 
     Args:
-        windows: Number of windows to read; None for all.
+        per_kind: Number of windows of each kind of text to read; None for all.
 
     Raises:
         EngineError: the engine fails.
     """
+    kinds = reference.kinds
+    windows = [i for i, kind in enumerate(kinds) if per_kind is None or kinds[:i].count(kind) < per_kind]
     likelihoods, likeliest, seconds = [], [], []
-    for window in reference.windows[:windows]:
+    rows = max(1, LOGITS_BYTES // reference.logits[0].nbytes)
+    for index in counted(windows, "windows", name="judged"):
+        window = reference.windows[index]
         runner.truncate(0)
         started = time.perf_counter()
-        likelihood, best = _read(runner, window, max(1, LOGITS_BYTES // reference.logits[0].nbytes))
+        likelihood, best = _read(runner, window, reference.targets[index], rows)
         seconds.append((time.perf_counter() - started, len(window)))
         likelihoods.append(likelihood)
         likeliest.append(best)
@@ -173,22 +258,20 @@ def written_by(
         logits.append(first)
         answers.append(answer)
         token_seconds += elapsed_s
-    same = np.concatenate(likeliest) == np.concatenate(reference.likeliest[:windows])
+    same = np.concatenate(likeliest) == np.concatenate([reference.likeliest[index] for index in windows])
     agreement = float(np.mean(same))
     each_seconds = min(whole for whole, length in seconds if length == longest) / longest
     return VariantTexts(
-        len(likelihoods), perplexity(likelihoods), agreement, np.stack(logits), answers, each_seconds,
-        token_seconds,
-    )  # fmt: skip
+        windows, likelihoods, agreement, np.stack(logits), answers, each_seconds, token_seconds
+    )
 
 
-def _read(runner: DecoderRunner, window: Sequence[int], rows: int) -> tuple[Array, Array]:
+def _read(runner: DecoderRunner, window: Sequence[int], targets: Array, rows: int) -> tuple[Array, Array]:
     """Read a window in steps of up to ``rows`` tokens, and judge their logits as ``judged``."""
     judgements = []
-    for start in range(0, len(window) - 1, rows):
-        targets = window[start + 1 : start + 1 + rows]
-        tokens = window[start : start + len(targets)]
-        judgements.append(judged(runner.forward(tokens, rows=len(tokens)), targets))
+    for start in range(0, len(targets), rows):
+        part = targets[start : start + rows]
+        judgements.append(judged(runner.forward(window[start : start + len(part)], rows=len(part)), part))
     likelihoods, likeliest = zip(*judgements, strict=True)
     return np.concatenate(likelihoods), np.concatenate(likeliest)
 
@@ -232,35 +315,29 @@ def float_choices(
     ]
 
 
-def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
-    """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows]."""
+def judged(logits: Array, tokens: Sequence[int] | Array) -> tuple[Array, Array]:
+    """Return log likelihoods of tokens, float64, in their shape, and the likeliest ones, int64 [rows].
+
+    Args:
+        logits: [rows, vocabulary].
+        tokens: One of each row [rows], or several [rows, n].
+
+    Exponentials are float32, of differences of at most 0, and are summed in float64.
+    """
     likelihoods, best = [], []
     for part, targets in _parts(logits, tokens):
-        wide = part.astype(np.float64)
-        largest = wide.max(axis=-1, keepdims=True)
-        total = np.log(np.exp(wide - largest).sum(axis=-1)) + largest[:, 0]
-        likelihoods.append(wide[np.arange(len(targets)), targets] - total)
-        best.append(wide.argmax(axis=-1))
+        rows = np.arange(len(targets))
+        likeliest = part.argmax(axis=-1)
+        largest = part[rows, likeliest]
+        total = np.log(np.exp(part - largest[:, None]).sum(axis=-1, dtype=np.float64))
+        chosen = part[rows[:, None], targets.reshape(len(targets), -1)].astype(np.float64)
+        likelihoods.append((chosen - (largest + total)[:, None]).reshape(targets.shape))
+        best.append(likeliest)
     return np.concatenate(likelihoods), np.concatenate(best)
 
 
-def _parts(logits: Array, tokens: Sequence[int]) -> Iterator[tuple[Array, list[int]]]:
-    """Yield a few rows at a time: 262,144 logits in float64 are 2 MB."""
-    for start in range(0, len(tokens), 32):
-        yield logits[start : start + 32], list(tokens[start : start + 32])
-
-
-def tokens_of(model: LanguageModel, text: str, special_tokens: bool = True) -> list[int]:
-    """Return the first TEXT_TOKENS tokens of a text.
-
-    Raises:
-        CardError: the tokenizer is damaged, or returns no tokens.
-        MissingDependency: the package ``tokenizers`` is not installed.
-    """
-    ids = tokenize(model.tokenizer, text, TEXT_TOKENS, special_tokens).ids
-    if not ids or max(ids) >= model.config.vocabulary:
-        raise EngineError(
-            f"{model.name}: its tokenizer returns tokens that the model does not have; check that both "
-            "belong together"
-        )
-    return ids
+def _parts(logits: Array, tokens: Sequence[int] | Array) -> Iterator[tuple[Array, Array]]:
+    """Yield a few rows at a time, as float32: 262,144 logits are 1 MB."""
+    targets = np.asarray(tokens)
+    for start in range(0, len(targets), 32):
+        yield logits[start : start + 32].astype(np.float32, copy=False), targets[start : start + 32]

@@ -18,7 +18,7 @@ import numpy as np
 from edgekit.generate.device.decoder import DecoderShape
 from edgekit.generate.host.adapters import add_adapter
 from edgekit.generate.host.graphs.language.block_weights import BlockWeights, stacked
-from edgekit.generate.host.graphs.language.graph_writer import GraphWriter
+from edgekit.generate.host.graphs.language.graph_writer import CONTRIB, GraphWriter
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.tensor_spec import Array, Json
 
@@ -34,11 +34,12 @@ class DecoderWriter(ABC):
         adapted: Weights that adapters change (edgekit/generate/device/adapter.py).
 
     Attributes:
+        accuracy_level: Attribute of MatMulNBits that selects the kernel; 0 is the engine's default.
         sites: The artifact's option on the adapted products.
         sign: Factor of the first half of sin in the tables of ``rotation``, as ``rotated`` takes it.
     """
 
-    sign = -1
+    sign, accuracy_level = -1, 0
 
     def __init__(
         self,
@@ -149,9 +150,27 @@ class DecoderWriter(ABC):
         self.sites[site] = {"inputs": inputs, "outputs": list(map(list, zip(names, sizes, strict=True)))}
         return add_adapter(self.graph, x, product, site, inputs, sum(sizes), f"rank{len(self.sites)}")
 
-    @abstractmethod
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
-        """Multiply x by the transposed integers."""
+        """Multiply x by the transposed integers, as MatMulNBits does. Minima are a second product, with the
+        sums of x over each block: no engine has a fast kernel for zero points that are floats."""
+        g, zeros = self.graph, weights.packed_zeros()
+        inputs = [
+            x,
+            g.constant(weights.packed(), f"{name}/stored"),
+            g.constant(weights.scales, f"{name}/scales"),
+            *([] if zeros is None else [g.constant(zeros, f"{name}/zeros")]),
+        ]
+        product = g.op(
+            "MatMulNBits", *inputs, out=out if weights.minima is None else "", domain=CONTRIB,
+            K=weights.inputs, N=weights.outputs, bits=weights.bits, block_size=weights.block,
+            accuracy_level=self.accuracy_level,
+        )  # fmt: skip
+        if weights.minima is None:
+            return product
+        blocks = g.op("Reshape", x, g.ints(0, 0, -1, weights.block))
+        sums = g.op("ReduceSum", blocks, g.ints(-1), keepdims=0)
+        rest = g.op("MatMul", sums, g.constant(weights.minima.T, f"{name}/minima"))
+        return g.op("Add", product, rest, out=out)
 
     def together(self, x: str, names: list[str]) -> list[str]:
         """Compute several products of the same x, as one product if their weights can be stacked."""

@@ -100,7 +100,7 @@ class GraphWriter:
 
     def model(self, external: str) -> onnx.ModelProto:
         """Return the model. ``external``: file of constants beside it, with what ``write_data`` writes."""
-        places = dict(self._places())
+        places = {name: offset for name, offset, _ in self.places()}
         tensors = [
             _external(name, array, external, places[name])
             if name in places
@@ -117,16 +117,17 @@ class GraphWriter:
         Raises:
             OSError: the disk is full.
         """
-        for name, place in self._places():
+        for name, place, _ in self.places():
             file.seek(place)
             file.write(self.constants[name].reshape(-1).view(np.uint8).data)
 
-    def _places(self) -> Iterator[tuple[str, int]]:
+    def places(self) -> Iterator[tuple[str, int, int]]:
+        """Yield name, offset and size in bytes of each constant in the file of constants."""
         end = 0
         for name, array in self.constants.items():
             if array.nbytes >= EXTERNAL_BYTES:
                 end += -end % ALIGNMENT
-                yield name, end
+                yield name, end, array.nbytes
                 end += array.nbytes
 
 

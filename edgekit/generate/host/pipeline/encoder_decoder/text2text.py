@@ -15,7 +15,8 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import SampleError, UsageError
 from edgekit.generate.device.encoder_decoder import SOURCE
 from edgekit.generate.host import kinds
-from edgekit.generate.host.judge.evaluation import evaluation_text, judged, perplexity, six_digits
+from edgekit.generate.host.judge.evaluation import judged, perplexity, six_digits
+from edgekit.generate.host.judge.texts import evaluation_text
 from edgekit.generate.host.pipeline.encoder_decoder.job import (
     FORMS,
     OUTPUTS,

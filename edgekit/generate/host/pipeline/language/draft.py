@@ -9,6 +9,7 @@ import numpy as np
 
 from edgekit.bundle.draft_entry import KEY
 from edgekit.compiler.pipeline.bundle_contents import variant_entry
+from edgekit.compiler.pipeline.shared_tensors import share_tensors
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import UsageError
 from edgekit.generate.host.judge.evaluation import TextReference
@@ -85,6 +86,8 @@ def draft_contents(
     """
     entries: dict[str, Content] = {LOGITS: npy_bytes(draft.reference.logits)}
     share, tokens = agreement(model.reference, draft)
+    listed = [variant_entry(variant, entries) for variant in variants]
+    share_tensors(variants, listed, entries)
     extension: dict[str, Json] = {
         "title": draft.model.name,
         "architecture": draft.model.config.architecture,
@@ -93,7 +96,7 @@ def draft_contents(
         "agreement": share,
         "tokens": tokens,
         "logits": LOGITS,
-        "variants": [variant_entry(variant, entries) for variant in variants],
+        "variants": listed,
     }
     return {KEY: extension}, entries
 

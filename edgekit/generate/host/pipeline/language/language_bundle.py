@@ -21,6 +21,7 @@ from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.bundle_contents import manifest_of
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.memory_need import Claim, unclaimed
+from edgekit.compiler.pipeline.shared_tensors import share_tensors
 from edgekit.compiler.pipeline.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.generate.device import decoder_registry
@@ -30,6 +31,7 @@ from edgekit.generate.host.adapters import (
     judged_adapters,
     open_adapters,
 )
+from edgekit.generate.host.chat_templates import with_chat_template
 from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.generate.host.pipeline.generation import build_in_turn, source_entry
 from edgekit.generate.host.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
@@ -89,6 +91,8 @@ def build_language_model(
     _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
     with stage(listener(request.progress), "opened") as notify:
         model = open_language_model(path)
+        if request.chat_template:
+            model = with_chat_template(model, request.chat_template)
         context = _context(model, request.context)
         notify(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
@@ -120,9 +124,8 @@ def _built(
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         judged = judged_adapters(adapters, model, context)
-        adapted = [f", {row.reference.perplexity():.2f} with {name}" for name, row in judged.items()]
-        shown = f"{reference.perplexity():.2f}{''.join(adapted)}"
-        notify(f"perplexity {shown} on {reference.tokens} tokens of English prose")
+        adapted = [f"; with {name} {row.reference.shown()}" for name, row in judged.items()]
+        notify(f"perplexity {reference.shown()}{''.join(adapted)}; {reference.tokens} tokens")
     faults = Faults(model.sha256)
     job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
     variants: list[VariantBuild] = []
@@ -205,10 +208,10 @@ def _context(model: LanguageModel, context: int | None) -> int:
 
 
 def described(model: LanguageModel) -> str:
-    """Describe format, architecture and size."""
+    """Describe format, architecture and size, with the note of the reader."""
     return (
         f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
-        f" {model.config.layers} layers"
+        f" {model.config.layers} layers{'; ' if model.note else ''}{model.note}"
     )
 
 
@@ -238,14 +241,13 @@ def _bundle(
         "architecture": model.config.architecture,
         "parameters": parameters(model),
     }
-    origin = (
-        f"{reference.tokens} tokens of English prose, where its perplexity is {reference.perplexity():.2f}"
-    )
+    origin = f"{reference.tokens} tokens of text, where its perplexity is {reference.shown()}"
     manifest = manifest_of(
         request, targets, variants, entries,
         source=source_entry(path, model.sha256, variants, {"language_model": language}),
         samples={"origin": origin}, inputs=(), outputs=(), card=card.as_json(),
     )  # fmt: skip
+    share_tensors(variants, manifest["variants"], entries)
     manifest["options"]["context"] = job.context
     manifest["extensions"] = {
         "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},

@@ -22,20 +22,23 @@ from edgekit.generate.host.judge.evaluation import (
     GREEDY_TOKENS,
     TextReference,
     VariantTexts,
-    calibration_tokens,
+    figures_by_kind,
     float_choices,
+    missed,
+    perplexity,
     six_digits,
     written_by,
 )
+from edgekit.generate.host.judge.texts import calibration_tokens
 from edgekit.generate.host.pipeline.generation import run_variant
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.reference_decoder import ReferenceDecoder
 from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.generate.host.weights.language.decoder_weights import PRECISIONS
-from edgekit.target.precisions import FULL_PRECISION, LanguageBar
+from edgekit.target.precisions import FULL_PRECISION, LanguageBar, precision_of
 
-FEW_WINDOWS = 3
-"""Windows that a decoder with a fixed cache reads, which takes one token at a time."""
+FEW_WINDOWS = 1
+"""Windows of each kind of text that a decoder with a fixed cache reads, which takes one token at a time."""
 
 
 @dataclass(eq=False)
@@ -118,28 +121,26 @@ def _judge(
 ) -> tuple[OutputAccuracy, Generation]:
     """Reject a variant whose texts miss the bar. Return the evidence."""
     accuracy = compare([reference.logits], [written.logits], bar.logits_db)
-    expected = reference.perplexity(written.windows)
-    ratio = written.perplexity / expected
+    kinds = figures_by_kind(reference, written)
     if not accuracy.within_limit:
         variant.reject(f"{label}logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
-    elif not ratio <= 1 + bar.perplexity:
-        variant.reject(
-            f"{label}perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
-            f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
-        )
+    elif reason := missed(kinds, bar.perplexity):
+        variant.reject(label + reason)
+    expected = [reference.likelihoods[index] for index in written.windows]
     return accuracy.as_json(), {
-        "perplexity": six_digits(written.perplexity),
-        "float_perplexity": six_digits(expected),
+        "perplexity": six_digits(perplexity(written.likelihoods)),
+        "float_perplexity": six_digits(perplexity(expected)),
         "limit": bar.perplexity,
-        "tokens": sum(map(len, reference.likeliest[: written.windows])),
+        "kinds": kinds,
+        "tokens": sum(map(len, expected)),
         "agreement": six_digits(written.agreement),
     }
 
 
 def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> None:
-    """Record how many generated tokens of each variant are the float reference's likeliest. Reject an fp32
-    variant that generates others."""
-    ran = [variant for variant in variants if variant.name in job.answers]
+    """Record how many generated tokens of each variant in floats are the reference's likeliest. Reject an
+    fp32 variant that generates others. ``agreement`` says the same of integers, on more tokens."""
+    ran = [v for v in variants if v.name in job.answers and precision_of(v.precision).is_float]
     if not ran:
         return
     counts = float_choices(job.decoder, job.reference.prompts, [job.answers[v.name] for v in ran])

@@ -18,6 +18,7 @@ from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
 from edgekit.generate.host.readers.language.gguf_blocks import read_packed, read_values
 from edgekit.generate.host.readers.language.gguf_file import GgufFile, open_gguf
 from edgekit.generate.host.readers.language.gguf_tokenizer import special_ids, tokenizer_json
+from edgekit.generate.host.readers.language.hugging_face_config import NO_ROPE_INTERVAL
 from edgekit.generate.host.readers.language.language_model import (
     DecoderConfig,
     LanguageModel,
@@ -27,7 +28,7 @@ from edgekit.generate.host.readers.language.language_model import (
 )
 from edgekit.tensor_spec import Array
 
-ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "smollm3")
 _NAMES: Mapping[str, str] = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -53,6 +54,12 @@ _NAMES_WITH_OUTPUT_NORMS: Mapping[str, str] = {
 _FUSED = {"qkv": "attn_qkv", "gate_up": "ffn_up"}
 _GEMMA3_SLIDING_THETA = 10_000.0
 """Of Gemma 3's sliding layers, where the file does not say it (``rope_freq_base_train_swa``)."""
+EMBEDDING_TENSOR, OUTPUT_TENSOR = "token_embd.weight", "output.weight"
+TIED_ROW_DB = 15.0
+"""Lowest SNR of a row if two stored matrices are one that was rounded twice. Measured, worst of 151,936 rows:
+24.3 dB (Qwen2.5-Coder-0.5B, Q5_0 and Q8_0), 20.8 dB (1.5B, Q4_K and Q6_K)."""
+TIED_PART_ROWS = 2048
+"""Rows that are compared at one time: their floats are in memory."""
 _PATTERNS = {"gemma2": 2, "gemma3": 6}
 """The last of so many layers does not slide (``set_swa_pattern``)."""
 
@@ -64,8 +71,9 @@ def open_gguf_model(path: Path) -> LanguageModel:
         ModelError: it is damaged, of another architecture, or lacks something.
     """
     file = open_gguf(path)
-    config = _config(file)
-    places = _places(file, config)
+    tied = _tied_tensor(file)
+    config = _config(file, bool(tied))
+    places = _places(file, config, tied)
     bos_id, stop_ids = special_ids(file, config.vocabulary)
     name = file.get("general.name", str) or path.stem
 
@@ -92,10 +100,39 @@ def open_gguf_model(path: Path) -> LanguageModel:
         name, config, tokenizer_json(file, config.vocabulary),
         file.get("tokenizer.chat_template", str) or "", stop_ids, bos_id, "GGUF",
         file.get("general.license", str) or "", file_digest(path), read, packed,
+        f"{EMBEDDING_TENSOR} and {OUTPUT_TENSOR} are one matrix: {tied} is used for both"
+        if tied and OUTPUT_TENSOR in file.tensors
+        else "",
     )  # fmt: skip
 
 
-def _config(file: GgufFile) -> DecoderConfig:
+def _tied_tensor(file: GgufFile) -> str:
+    """Return the tensor that is both the embedding and the output matrix. "" means that they differ.
+
+    Files with a tied matrix often store it twice, in two element types. Both come from the same floats, so
+    the one with more bits is nearer to them.
+    """
+    tensors = [file.tensors.get(name) for name in (EMBEDDING_TENSOR, OUTPUT_TENSOR)]
+    if tensors[0] is None or tensors[1] is None:
+        return EMBEDDING_TENSOR if tensors[1] is None else ""
+    first, second = tensors[0], tensors[1]
+    if first.shape != second.shape or len(first.shape) != 2:
+        return ""
+    raw = [file.read(name) for name in (EMBEDDING_TENSOR, OUTPUT_TENSOR)]
+    for start in range(0, first.shape[0], TIED_PART_ROWS):
+        rows = slice(start, min(start + TIED_PART_ROWS, first.shape[0]))
+        one, other = (
+            read_values(tensor.kind, *_rows(part, tensor.shape, rows))
+            for tensor, part in zip((first, second), raw, strict=True)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite differ
+            limit = 10 ** (-TIED_ROW_DB / 10) * (other**2).sum(axis=1)
+            if not (((one - other) ** 2).sum(axis=1) <= limit).all():
+                return ""
+    return EMBEDDING_TENSOR if first.size_bytes > second.size_bytes else OUTPUT_TENSOR
+
+
+def _config(file: GgufFile, tied: bool) -> DecoderConfig:
     architecture = file.need("general.architecture", str)
     if architecture not in ARCHITECTURES:
         raise ModelError(
@@ -111,9 +148,9 @@ def _config(file: GgufFile) -> DecoderConfig:
         return default if value is None else value
 
     width, heads = number("embedding_length"), number("attention.head_count")
-    embedding = file.tensors.get("token_embd.weight")
+    embedding = file.tensors.get(EMBEDDING_TENSOR)
     if embedding is None or len(embedding.shape) != 2:
-        raise ModelError(f"{file.path}: has no token embedding (token_embd.weight); download it again")
+        raise ModelError(f"{file.path}: has no token embedding ({EMBEDDING_TENSOR}); download it again")
     head_size = file.get(f"{architecture}.attention.key_length", int) or width // max(heads, 1)
     context_length = number("context_length")
     sliding_window = file.get(f"{architecture}.attention.sliding_window", int) or 0
@@ -132,7 +169,7 @@ def _config(file: GgufFile) -> DecoderConfig:
         vocabulary=embedding.shape[0],
         context_length=context_length,
         norm_eps=file.need(f"{architecture}.attention.layer_norm_rms_epsilon", float),
-        tied_embedding="output.weight" not in file.tensors,
+        tied_embedding=tied,
         rope_theta=real("rope.freq_base", 10_000.0),
         activation=GELU_TANH if is_gemma else SILU,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
@@ -147,6 +184,9 @@ def _config(file: GgufFile) -> DecoderConfig:
         if architecture == "gemma3"
         else 0.0,
         rope_divisors=_divisors(file, architecture, head_size),
+        unrotated_layers=tuple((layer + 1) % NO_ROPE_INTERVAL == 0 for layer in range(min(layers, 4096)))
+        if architecture == "smollm3"
+        else (),
     )
     check_sizes(config, str(file.path))
     return config
@@ -193,11 +233,16 @@ def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float,
     return ()
 
 
-def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice]]:
-    """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
+def _places(file: GgufFile, config: DecoderConfig, tied: str) -> dict[str, tuple[str, slice]]:
+    """Return the tensor and rows of every weight. Check that all are present and have the right shapes.
+
+    Args:
+        tied: Tensor of a tied matrix; "" if there is none.
+    """
     places: dict[str, tuple[str, slice]] = {}
     for name, shape in config.weight_shapes().items():
         place, rows, count = _place(name, config)
+        place = tied if tied and place == EMBEDDING_TENSOR else place
         whole, tensor = (count or shape[0], *shape[1:]), file.tensors.get(place)
         if tensor is None:
             raise ModelError(f"{file.path}: has no tensor {place}, which {config.architecture} models need")
@@ -237,7 +282,9 @@ def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple
 def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
     """Undo ``LlamaModel.permute``: llama-type files have the rows of q and k in the order of an interleaved
     rotation, pairs (2 i, 2 i + 1); ours are (i, i + head_size / 2)."""
-    if config.architecture != "llama" or not any(name in weight for name in (".q_proj.", ".k_proj.")):
+    if config.architecture not in ("llama", "smollm3") or not any(
+        name in weight for name in (".q_proj.", ".k_proj.")
+    ):
         return values
     pairs = values.reshape(-1, config.head_size // 2, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -19,13 +19,16 @@ from edgekit.tensor_spec import Json
 
 MODEL_TYPES: Mapping[str, str] = {
     "gemma2": "gemma2", "gemma3_text": "gemma3", "llama": "llama", "mistral": "llama", "phi3": "phi3",
-    "qwen2": "qwen2", "qwen3": "qwen3",
+    "qwen2": "qwen2", "qwen3": "qwen3", "smollm3": "smollm3",
 }  # fmt: skip
 """``model_type`` -> architecture."""
 TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
 """``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of transformers' classes that write texts."""
+NO_ROPE_INTERVAL = 4
+"""Each fourth layer of SmolLM3 has no rotary embedding, where a file does not say it (``SmolLM3Config``;
+``n_no_rope_layer_step`` of llama.cpp)."""
 LIMITS = (-NUMBER_LIMIT, NUMBER_LIMIT)
 """Limits of real numbers; ``check_sizes`` has narrower ones."""
 
@@ -111,12 +114,13 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         sliding_window=sliding_window,
         sliding_layers=_sliding(table, architecture, min(layers, 4096), folder) if sliding_window else (),
         sliding_rope_theta=value("rope_local_base_freq", 10_000.0) if architecture == "gemma3" else 0.0,
+        unrotated_layers=_unrotated(table, min(layers, 4096), folder) if architecture == "smollm3" else (),
     )
 
 
 def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -> None:
-    slides = architecture in ("llama", "qwen2", "qwen3") and table.get("sliding_window")
-    if architecture.startswith("qwen"):
+    slides = architecture in ("llama", "qwen2", "qwen3", "smollm3") and table.get("sliding_window")
+    if architecture.startswith(("qwen", "smollm3")):
         slides = slides and table.get("use_sliding_window")
     for is_other, setting in (
         (table.get("quantization_config"), "already quantized weights; use the original float model"),
@@ -146,6 +150,17 @@ def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: 
         return tuple(kind == "sliding_attention" for kind in kinds)
     pattern = 2 if architecture == "gemma2" else number(table, "sliding_window_pattern", folder, 6)
     return tuple(layer % max(pattern, 1) < pattern - 1 for layer in range(layers))
+
+
+def _unrotated(table: Mapping[str, Json], layers: int, folder: Path) -> tuple[bool, ...]:
+    """Return which layers have no rotary embedding: those with 0 in ``no_rope_layers``."""
+    rotates = table.get("no_rope_layers")
+    if rotates is None:
+        interval = max(number(table, "no_rope_layer_interval", folder, NO_ROPE_INTERVAL), 1)
+        return tuple((layer + 1) % interval == 0 for layer in range(layers))
+    if not isinstance(rotates, list) or len(rotates) != layers or not set(map(str, rotates)) <= {"0", "1"}:
+        raise ModelError(f"{folder}: its no_rope_layers must have 0 or 1 for each of the {layers} layers")
+    return tuple(not each for each in rotates)
 
 
 def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Path) -> tuple[float, ...]:

@@ -23,8 +23,8 @@ class DecoderConfig:
     """Architecture of a decoder. Flags mark where architectures differ; a target rejects what it lacks.
 
     Attributes:
-        architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3`` or
-            ``phi3``.
+        architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3``,
+            ``phi3`` or ``smollm3``.
         layers, width, heads, kv_heads, head_size, mlp_width, vocabulary: Sizes; q has heads * head_size rows.
         context_length: Maximum context length in training, in tokens.
         norm_eps: Epsilon added to the mean square in RMSNorm.
@@ -41,6 +41,8 @@ class DecoderConfig:
         sliding_window: Tokens a token attends to in a sliding layer, itself included; 0: no sliding layers.
         sliding_layers: Whether each layer uses the sliding window; empty: no layer does.
         sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: ``rope_theta``.
+        unrotated_layers: Whether each layer has no rotary embedding (Yang et al. 2025, arXiv 2501.18795);
+            empty: all have it.
     """
 
     architecture: str
@@ -67,6 +69,7 @@ class DecoderConfig:
     sliding_window: int = 0
     sliding_layers: tuple[bool, ...] = ()
     sliding_rope_theta: float = 0.0
+    unrotated_layers: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.attention_scale and self.head_size > 0:
@@ -74,7 +77,9 @@ class DecoderConfig:
 
     def inverse_frequencies(self, layer: int = 0) -> Array:
         """Compute the rotation angle of one position, float64 [head_size / 2]: element i rotates the pair
-        (i, i + head_size / 2) of a head."""
+        (i, i + head_size / 2) of a head. 0: no rotation."""
+        if self.unrotated_layers and self.unrotated_layers[layer]:
+            return np.zeros(self.head_size // 2)
         slides = bool(self.sliding_layers) and self.sliding_layers[layer]
         theta = self.sliding_rope_theta if slides and self.sliding_rope_theta else self.rope_theta
         frequencies = theta ** -(np.arange(0, self.head_size, 2, dtype=np.float64) / self.head_size)
@@ -145,6 +150,7 @@ class LanguageModel:
         bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
         license: License named in the file; "" if none.
+        note: What a user should know about how the file was read; "" if nothing.
     """
 
     name: str
@@ -158,6 +164,7 @@ class LanguageModel:
     sha256: str
     read: Callable[[str], Array] = field(repr=False)
     read_packed: Callable[[str], PackedWeight | None] = field(repr=False, default=lambda name: None)
+    note: str = ""
 
     @property
     def weight_names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.generate.host.readers.language.activations import activated
 from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
+from edgekit.system.progress import counted
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
 
@@ -39,7 +40,7 @@ class ReferenceDecoder:
         ends = np.cumsum([len(text) for text in texts])[:-1]
         x = self._embedding[np.concatenate([np.asarray(text, np.int64) for text in texts])]
         x = x * np.float32(config.embedding_scale)
-        for layer in range(config.layers):
+        for layer in counted(range(config.layers), "layers", name="computed"):
             x = self._layer(layer, x, ends)
         return list(np.split(self._norm(x, "model.norm.weight"), ends))
 

@@ -13,6 +13,8 @@ PART_ROWS = 1024
 """Rows that are rounded at one time: copies of an embedding would take gigabytes."""
 RANGES = (1.0, 0.93, 0.86, 0.8, 0.74)
 """Parts of a block's range that are tried as the range of its integers."""
+TRIANGLE = 128
+"""Size of a triangular matrix that is inverted whole."""
 DAMP = 0.1
 """Added to the second moments' diagonal, in units of its mean. GPTQ's own (arXiv 2210.17323) is .01:
 perplexity of SmolLM2-135M 40.01 with it and 39.83 with .1, on blocks that are not the file's, float 38.17."""
@@ -44,40 +46,41 @@ def fitted4(matrix: Array, moments: Array, block: int) -> BlockWeights:
 
     Args:
         matrix: float32 [outputs, inputs].
-        moments: float [inputs, inputs]: the inputs' second moments, mean of x x^T.
+        moments: float32 [inputs, inputs]: the inputs' second moments, mean of x x^T.
         block: Inputs that share a grid.
     """
-    weights, inverse = matrix.astype(np.float32), _inverse_factor(moments).astype(np.float32)
-    outputs, inputs = weights.shape
-    stored = np.empty((outputs, inputs), np.uint8)
+    weights = np.array(matrix.T, np.float32, order="C")  # [inputs, outputs]: a column is contiguous memory
+    inverse = inverse_factor(moments)
+    stored = np.empty(weights.shape, np.uint8)
     grids = []
-    for start in range(0, inputs, block):
+    for start in range(0, len(weights), block):
         end = start + block
-        columns = weights[:, start:end]
-        scale, minimum = _grid(columns, 1 / np.diagonal(inverse)[start:end] ** 2)
+        columns = weights[start:end]
+        scale, minimum = _grid(np.ascontiguousarray(columns.T), 1 / np.diagonal(inverse)[start:end] ** 2)
         errors = np.empty_like(columns)
-        for column in range(block):
+        for column, weight in enumerate(columns):
             row = start + column
-            integer = np.clip(np.rint((columns[:, column] - minimum) / scale), 0, 15)
-            stored[:, row] = integer
-            error = (columns[:, column] - (integer * scale + minimum)) / inverse[row, row]
-            columns[:, column + 1 :] -= error[:, None] * inverse[row, row + 1 : end]
-            errors[:, column] = error
-        weights[:, end:] -= errors @ inverse[start:end, end:]
+            integer = np.clip(np.rint((weight - minimum) / scale), 0, 15)
+            stored[row] = integer
+            errors[column] = (weight - (integer * scale + minimum)) / inverse[row, row]
+            columns[column + 1 :] -= inverse[row, row + 1 : end, None] * errors[column]
+        weights[end:] -= inverse[start:end, end:].T @ errors
         grids.append((scale, minimum))
-    scales = np.stack([scale for scale, _ in grids], axis=1)
-    return centred4(stored, scales, np.stack([minimum for _, minimum in grids], axis=1))
+    scales, minima = (np.stack(part, axis=1) for part in zip(*grids, strict=True))
+    return centred4(np.ascontiguousarray(stored.T), scales, minima)
 
 
 def centred4(stored: Array, scales: Array, minima: Array) -> BlockWeights:
     """scale * stored + minimum as BlockWeights: integers count from 8, which is the kernels' own zero point.
+    A grid that counts from 8 itself (GGUF's Q4_0) has no minima, and no second product.
 
     Args:
         stored: uint8 [outputs, inputs], 0 to 15.
         scales: float32 [outputs, blocks].
         minima: The same.
     """
-    return BlockWeights(stored, scales, minima=(minima + 8 * scales).astype(np.float32), bits=4)
+    rest = (minima + 8 * scales).astype(np.float32)
+    return BlockWeights(stored, scales, minima=rest if rest.any() else None, bits=4)
 
 
 def _grid(weights: Array, importance: Array) -> tuple[Array, Array]:
@@ -117,14 +120,34 @@ def _grid(weights: Array, importance: Array) -> tuple[Array, Array]:
     return best[1], best[2]
 
 
-def _inverse_factor(moments: Array) -> Array:
-    """Return the upper Cholesky factor of the damped moments' inverse, float64 [inputs, inputs]."""
+def inverse_factor(moments: Array) -> Array:
+    """Return the upper Cholesky factor of the damped moments' inverse, float32 [inputs, inputs].
+
+    The lower factor L of the moments with rows and columns in reverse order gives it without the inverse: the
+    reversed L is an upper factor R of the moments, R R^T, and the factor of the inverse is R^-1.
+
+    Args:
+        moments: float32 [inputs, inputs], symmetric.
+    """
     size, damp = len(moments), DAMP
     mean = float(np.trace(moments)) / size or 1.0
     while True:
+        damped = np.array(moments[::-1, ::-1], np.float32, order="C")
+        damped.flat[:: size + 1] += np.float32(damp * mean)
         try:
-            inverse = np.linalg.inv(moments.astype(np.float64) + damp * mean * np.eye(size))
-            upper: Array = np.linalg.cholesky((inverse + inverse.T) / 2).T
-            return upper
+            return _upper_inverse(np.linalg.cholesky(damped)[::-1, ::-1])
         except np.linalg.LinAlgError:  # rounding made it indefinite; more damping ends that
             damp *= 10
+
+
+def _upper_inverse(matrix: Array) -> Array:
+    """Invert an upper triangular matrix by halves, so that most of the work is products."""
+    size = len(matrix)
+    if size <= TRIANGLE:
+        return np.triu(np.linalg.inv(matrix))
+    half = size // 2
+    inverse = np.zeros_like(matrix, order="C")
+    inverse[:half, :half] = _upper_inverse(matrix[:half, :half])
+    inverse[half:, half:] = _upper_inverse(matrix[half:, half:])
+    inverse[:half, half:] = inverse[:half, :half] @ (matrix[:half, half:] @ -inverse[half:, half:])
+    return inverse

@@ -16,35 +16,49 @@ from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD
 from edgekit.generate.host.readers.language.activations import GELU_TANH
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, nearest8
+from edgekit.system.progress import counted
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array
 
 BLOCK = 32
-"""Inputs that share a scale: GGUF's, and the smallest of every engine's kernels."""
+"""Inputs that share a scale of 4 bits: GGUF's, and the smallest of every engine's kernels."""
+INT8_BLOCKS = (128, 64, BLOCK)
+"""Inputs that share a scale of 8 bits: the first that divides a matrix's inputs. Figures of 128 and 32:
+docs/measured/language-models.md."""
 SEQUENCE = 256
 """Tokens that see each other in calibration."""
 SEQUENCES = 16
 """Sequences of the calibration text that are used."""
+ATTENTION = "self_attn"
+"""Matrices of attention are an eighth of a layer's weights in Qwen2.5-Coder-0.5B, and lose as much as the
+other seven when they are rounded to 4 bits: divergence .0160 with them and .0083 without, on prose."""
+KEPT_BITS = 6
+"""Bits of a file's matrix from which on it is not rounded to 4: the file's maker gave more bits to what loses
+most by rounding, e.g. half of the down projections of a Q4_K_M file."""
 BARS = {row.name: row.language for row in TABLE if row.language is not None}
 """Precision -> what it must reach, from the most accurate to the smallest."""
 PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
 
 
 class NearestWeights(Mapping[str, BlockWeights]):
-    """Matrices of a model as int8. One is rounded each time that it is read, and not stored.
+    """Matrices of a model as int8. One is rounded when it is first read, and then lies on pages of a file.
 
     Args:
-        block: Inputs that share a scale; 0: all of them.
+        block: Inputs that share a scale. 0 means all of them, None the first of INT8_BLOCKS that fits.
     """
 
-    def __init__(self, model: LanguageModel, names: Sequence[str], block: int) -> None:
+    def __init__(self, model: LanguageModel, names: Sequence[str], block: int | None = None) -> None:
         self._model, self._names, self._block = model, dict.fromkeys(names), block
+        self._scratch, self._rounded = ScratchFile(), dict[str, BlockWeights]()
 
     def __getitem__(self, name: str) -> BlockWeights:
         if name not in self._names:
             raise KeyError(name)
-        return nearest8(self._model.weight(name), self._block)
+        if name not in self._rounded:
+            rounded = rounded8(self._model.weight(name), self._block)
+            self._rounded[name] = rounded.kept(self._scratch)
+        return self._rounded[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -56,24 +70,33 @@ class NearestWeights(Mapping[str, BlockWeights]):
         return len(self._names)
 
 
+def rounded8(matrix: Array, block: int | None = None) -> BlockWeights:
+    """Round a matrix to int8 by ``nearest8``. ``block`` None means the first of INT8_BLOCKS that fits."""
+    if block is None:
+        block = next(size for size in INT8_BLOCKS if matrix.shape[1] % size == 0)
+    return nearest8(matrix, block)
+
+
 def quantize_decoder(
     model: LanguageModel,
     precision: str,
     tokens: Sequence[int] = (),
     *,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Mapping[str, BlockWeights]:
     """Quantize the matrices of a model to integers.
 
     ``int8``: to the nearest, symmetric. ``int4``: with a scale and a minimum for each block, on the file's
-    own grid where it has one of 4 bits, else fitted to the calibration text; the embedding and the output
-    matrix have 8 bits.
+    own grid where it has one of 4 bits, else fitted to the calibration text; 8 bits for the embedding, the
+    output matrix, attention where the file has no such grid, and what a file of several types has in
+    KEPT_BITS or more.
 
     Args:
         tokens: A calibration text; needed for ``int4`` where the file has other than 4-bit weights. The first
             SEQUENCE * SEQUENCES are used.
-        block: Inputs that share a scale; 0: all, for ``int8`` only. A matrix whose inputs it does not divide
-            stays float.
+        block: Inputs that share a scale; 0 means all of them, for ``int8`` only. None means BLOCK for 4 bits,
+            and the first of INT8_BLOCKS that divides the inputs for 8. A matrix whose inputs it, or BLOCK,
+            does not divide stays float.
 
     Returns:
         Name -> integers, which are not on the heap: computed when they are read, or on pages of a file.
@@ -85,20 +108,16 @@ def quantize_decoder(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"language models are quantized to {', '.join(PRECISIONS)}, not {precision}")
-    shapes = model.config.weight_shapes()
-    matrices = [
-        name for name, shape in shapes.items() if len(shape) == 2 and (not block or shape[1] % block == 0)
-    ]
+    shapes, multiple = model.config.weight_shapes(), BLOCK if block is None else max(1, block)
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % multiple == 0]
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
     if not BARS[precision].fitted:
         return NearestWeights(model, matrices, block)
     scratch = ScratchFile()
-    blocks = {name: nearest8(model.weight(name), block).kept(scratch) for name in ends}
+    blocks = {name: rounded8(model.weight(name), block).kept(scratch) for name in ends}
     layers = [name for name in matrices if name not in ends]
-    for name in layers:
-        packed = model.packed(name)
-        if packed is not None and packed.bits == 4 and packed.block == block:
-            blocks[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
+    blocks |= _kept(model, layers, block, scratch)
+    block = BLOCK if block is None else block
     left = [name for name in layers if name not in blocks]
     if not left:
         return blocks
@@ -110,6 +129,24 @@ def quantize_decoder(
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)
     return _fitted(model, text, set(left), blocks, block, scratch)
+
+
+def _kept(
+    model: LanguageModel, names: Sequence[str], block: int | None, scratch: ScratchFile
+) -> dict[str, BlockWeights]:
+    """Return the matrices that are not fitted: those on a grid of 4 bits, attention's as int8, and, in a file
+    that gives some matrices KEPT_BITS or more and others fewer, the former as int8."""
+    kept, wide, fewest = dict[str, BlockWeights](), dict[str, BlockWeights](), KEPT_BITS
+    for name in names:
+        packed = model.packed(name)
+        fewest = min(fewest, packed.bits if packed is not None else KEPT_BITS)
+        if packed is not None and packed.bits == 4 and packed.block == (block or BLOCK):
+            kept[name] = centred4(packed.integers, packed.scales, packed.minima).kept(scratch)
+        elif ATTENTION in name:
+            kept[name] = rounded8(model.weight(name), block).kept(scratch)
+        elif packed is not None and packed.bits >= KEPT_BITS:
+            wide[name] = rounded8(packed.values(), block).kept(scratch)
+    return kept | wide if fewest < KEPT_BITS else kept
 
 
 def _fitted(
@@ -135,7 +172,7 @@ def _fitted(
                 start += len(matrix)
         return [inputs @ (quantized[n].floats() if n in quantized else model.weight(n)).T for n in matrices]
 
-    for layer in range(config.layers):
+    for layer in counted(range(config.layers), "layers", name="fitted"):
         x = run_layer(model, layer, x, product)
     return quantized
 

@@ -70,11 +70,11 @@ def rotated_model(model: LanguageModel) -> RotatedModel:
         if between is not None:
             norm = _NORM_BEFORE.get(kind)
             if norm is not None:
-                weight = between(weight * model.weight(f"model.layers.{layer}.{norm}"))
+                weight = between(weight, model.weight(f"model.layers.{layer}.{norm}"))
             elif name == EMBEDDING:
                 weight = between(weight)
             elif name == HEAD:
-                weight = between(weight * model.weight(LAST_NORM))
+                weight = between(weight, model.weight(LAST_NORM))
             elif kind in _WRITES_BETWEEN:
                 weight = between(weight.T).T
         if kind.startswith("self_attn.v_proj"):
@@ -110,12 +110,13 @@ class _Rotation:
         self._factors = _factors(size)
         self._signs = np.random.default_rng(size).choice(np.array([-1, 1], np.float32), size)
 
-    def __call__(self, rows: Array) -> Array:
-        """Multiply ``rows`` [..., size] by the matrix, float32."""
+    def __call__(self, rows: Array, norm: Array | None = None) -> Array:
+        """Multiply ``rows`` [..., size], and before by ``norm`` [size], by the matrix, float32."""
         rotated = np.empty(rows.shape, np.float32)
+        signs = self._signs if norm is None else self._signs * norm
         step = max(1, PART_VALUES * len(rows) // max(1, rows.size))
         for start in range(0, len(rows), step):
-            product, after = rows[start : start + step] * self._signs, rows.shape[-1]
+            product, after = rows[start : start + step] * signs, rows.shape[-1]
             shape = product.shape
             for factor in self._factors:
                 after //= len(factor)

@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.explain.explain import explain
 from edgekit.errors import ModelError, UsageError
 from edgekit.generate.device import decoder_registry
-from edgekit.generate.host.pipeline.language import language_bundle
+from edgekit.generate.host.judge import evaluation
+from edgekit.generate.host.pipeline.language import language_bundle, variants
 from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.runtime import Session
@@ -81,6 +84,7 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
         "perplexity",
         "over",
         "float's",
+        "expected",
         "top-1",
         "size",
         "SNR",
@@ -91,7 +95,11 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
         "verified",
     ]
     assert f"{built.variants[0].evidence['generation']['perplexity']:.2f}" in row
-    assert "tokens of English prose, where its perplexity is" in basis
+    kinds = built.variants[0].evidence["generation"]["kinds"]
+    assert "  chat +0.0 %, code +0.0 %, prose +0.0 %  +0.0 %  " in row
+    order = ("prose", "code", "chat")
+    whole = ", ".join(f"{kinds[kind]['float_perplexity']:.2f} on {kind}" for kind in order)
+    assert f" tokens of text, where its perplexity is {whole}; " in basis
 
 
 def test_the_golden_prompts_are_run_again_by_verify(built: Bundle) -> None:
@@ -133,6 +141,24 @@ def test_a_precision_that_misses_its_bar_is_rejected_and_a_more_accurate_one_bui
     assert rejected.reason.endswith("300 dB is required")
     assert not rejected.files
     assert kept.verified
+
+
+def test_a_variant_must_be_good_on_each_kind_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = evaluation.written_by
+
+    def worse_in_code(runner: Any, reference: evaluation.TextReference, *more: Any) -> Any:
+        texts = real(runner, reference, *more)
+        loss = {"code": 0.002}
+        rows = [row - loss.get(kind, 0) for row, kind in zip(texts.likelihoods, reference.kinds, strict=True)]
+        return texts._replace(likelihoods=rows)
+
+    monkeypatch.setattr(variants, "written_by", worse_in_code)
+    path = write_tiny(tmp_path / "tiny.gguf")
+    (variant,) = edgekit.build(path, targets=["ort"], trusted=True).variants
+    figures = variant.evidence["generation"]
+    assert figures["perplexity"] / figures["float_perplexity"] < 1.001  # of all texts together
+    assert variant.status.startswith("rejected: perplexity ")
+    assert re.search(r" on code, 0.2 % .* above the float model's [0-9.]+; 0.1 % is allowed$", variant.status)
 
 
 @pytest.mark.parametrize("kind", [F32, Q4_1])

@@ -102,6 +102,39 @@ def test_every_weight_can_be_read(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("embedding", "output"), [(Q4_1, Q8_0), (Q8_0, Q4_1)])
+def test_a_tied_matrix_that_is_stored_twice_is_read_once(tmp_path: Path, embedding: int, output: int) -> None:
+    weights = tiny_weights()
+    matrix = weights["token_embd.weight"]
+    tensors = {
+        **as_tensors(weights, Q8_0),
+        **as_tensors({"token_embd.weight": matrix}, embedding),
+        **as_tensors({"output.weight": matrix}, output),
+    }
+    (tmp_path / "twice.gguf").write_bytes(gguf_bytes(tiny_metadata(), tensors))
+    model = open_gguf_model(tmp_path / "twice.gguf")
+    assert model.config.tied_embedding
+    assert "lm_head.weight" not in model.weight_names
+    finer = "output.weight" if output == Q8_0 else "token_embd.weight"
+    assert model.note == f"token_embd.weight and output.weight are one matrix: {finer} is used for both"
+    assert np.abs(model.weight("model.embed_tokens.weight") - matrix).max() < 0.02
+    packed = model.packed("model.embed_tokens.weight")
+    assert packed is not None
+    assert packed.bits == 8
+
+
+def test_one_row_that_differs_makes_two_matrices(tmp_path: Path) -> None:
+    weights = tiny_weights()
+    other = weights["token_embd.weight"].copy()
+    other[-1] = other[0]
+    tensors = {**as_tensors(weights, Q8_0), **as_tensors({"output.weight": other}, Q8_0)}
+    (tmp_path / "two.gguf").write_bytes(gguf_bytes(tiny_metadata(), tensors))
+    model = open_gguf_model(tmp_path / "two.gguf")
+    assert not model.config.tied_embedding
+    assert model.note == ""
+    assert np.abs(model.weight("lm_head.weight") - other).max() < 0.02
+
+
 @pytest.mark.needs_tokenizers
 def test_the_tokenizer_turns_texts_into_tokens_and_back(tmp_path: Path) -> None:
     from tokenizers import Tokenizer

@@ -247,3 +247,24 @@ def test_gemma_3s_layers_slide_but_for_each_sixth(tmp_path: Path) -> None:
     assert config.inverse_frequencies(5)[1] == pytest.approx(500000.0 ** (-2 / 256))
     assert config.qk_norm
     assert config.output_norms
+
+
+@pytest.mark.parametrize(
+    ("changes", "unrotated"),
+    [
+        ({}, (3, 7)),
+        ({"no_rope_layer_interval": 2}, (1, 3, 5, 7)),
+        ({"no_rope_layers": [1, 0] + [1] * 6}, (1,)),
+    ],
+)
+def test_layers_of_smollm3_without_a_rotary_embedding(
+    tmp_path: Path, changes: dict[str, Any], unrotated: tuple[int, ...]
+) -> None:
+    table = {**LLAMA, "model_type": "smollm3", "num_hidden_layers": 8}
+    config = decoder_config({**table, **changes}, tmp_path, False)
+    assert (
+        tuple(np.flatnonzero([not config.inverse_frequencies(layer).any() for layer in range(8)]))
+        == unrotated
+    )
+    with pytest.raises(ModelError, match="no_rope_layers must have 0 or 1 for each of the 8 layers"):
+        decoder_config({**table, "no_rope_layers": [1]}, tmp_path, False)

@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.generate.host.readers.language.language_model import PackedWeight
 from edgekit.generate.host.weights.language import quantize_decoder
-from edgekit.generate.host.weights.language.block_rounding import fitted4, nearest8
+from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, inverse_factor, nearest8
 from edgekit.generate.host.weights.language.decoder_weights import run_layer
 from edgekit.tensor_spec import Array
 from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
@@ -31,6 +31,18 @@ def test_int8_is_within_half_a_step() -> None:
         assert (np.abs(found.floats() - matrix) <= 0.5001 * steps).all()
 
 
+def test_int8_takes_the_largest_block_that_divides_the_inputs() -> None:
+    model = tiny_model()
+    found = quantize_decoder(model, "int8")
+    inputs = {name: weights.inputs for name, weights in found.items()}
+    assert {weights.block for weights in found.values()} == {64, 32}
+    for name, weights in found.items():
+        assert weights.block == (64 if inputs[name] % 64 == 0 else 32)
+    wide = quantize_decoder(tiny_model(mlp_width=256), "int8")
+    assert wide["model.layers.0.mlp.down_proj.weight"].block == 128
+    assert {weights.block for weights in quantize_decoder(model, "int8", block=32).values()} == {32}
+
+
 def test_a_fitted_grid_changes_a_layer_s_outputs_less_than_rounding_does() -> None:
     random = np.random.default_rng(1)
     matrix = random.standard_normal((48, 128)).astype(np.float32)
@@ -48,6 +60,31 @@ def test_a_fitted_grid_changes_a_layer_s_outputs_less_than_rounding_does() -> No
         return float((((other - matrix) @ inputs.T) ** 2).mean())
 
     assert error(found.floats()) < 0.5 * error(rounded)
+
+
+def test_the_inverse_s_factor_is_that_of_float64_and_survives_an_indefinite_matrix() -> None:
+    random = np.random.default_rng(5)
+    inputs = random.standard_normal((400, 300)) * np.exp(random.standard_normal(300))
+    moments = (inputs.T @ inputs / 400).astype(np.float32)
+    damped = moments + 0.1 * np.trace(moments) / 300 * np.eye(300)
+    exact = np.linalg.cholesky(np.linalg.inv(damped.astype(np.float64))).T
+    found = inverse_factor(moments)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact, atol=1e-6 * np.abs(exact).max())
+    indefinite = moments - np.float32(0.3 * np.trace(moments) / 300) * np.eye(300, dtype=np.float32)
+    assert np.isfinite(inverse_factor(indefinite)).all()
+
+
+def test_a_grid_that_counts_from_8_has_no_minima() -> None:
+    random = np.random.default_rng(4)
+    stored = random.integers(0, 16, (8, 64)).astype(np.uint8)
+    scales = (random.random((8, 2)) + 0.1).astype(np.float32)
+    plain, other = centred4(stored, scales, -8 * scales), centred4(stored, scales, -7 * scales)
+    assert plain.minima is None
+    assert other.minima is not None
+    for weights, start in ((plain, 8), (other, 7)):
+        expected = np.repeat(scales, 32, axis=1) * (stored.astype(np.float32) - start)
+        np.testing.assert_allclose(weights.floats(), expected, atol=1e-5)
 
 
 def test_a_file_s_own_grid_of_4_bits_is_kept() -> None:
@@ -88,12 +125,33 @@ def test_int4_is_fitted_to_a_text_and_keeps_the_model_s_answers() -> None:
     model = tiny_model()
     found = quantize_decoder(model, "int4", TEXT)
     assert {name: weights.bits for name, weights in found.items()} == {
-        name: 8 if name == "model.embed_tokens.weight" else 4
+        name: 8 if name == "model.embed_tokens.weight" or "self_attn" in name else 4
         for name, shape in model.config.weight_shapes().items()
         if len(shape) == 2
     }
     exact, close = (reference_logits(each, TEXT[:60]) for each in (model, with_integers(model, found)))
     assert np.corrcoef(exact.ravel(), close.ravel())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(("others", "bits"), [(5, 8), (6, 4)], ids=["5 and 6 bits", "6 bits only"])
+def test_what_a_file_gives_more_bits_than_other_matrices_is_not_rounded_to_4(others: int, bits: int) -> None:
+    model = tiny_model()
+
+    def packed(name: str) -> PackedWeight | None:
+        rows, columns = model.config.weight_shapes()[name]
+        width = 6 if "down_proj" in name else others
+        scales = np.full((rows, columns // 16), 0.01, np.float32)
+        integers = np.clip(np.rint(model.weight(name) / 0.01) + (1 << (width - 1)), 0, (1 << width) - 1)
+        return PackedWeight(width, 16, integers.astype(np.uint8), scales, -(1 << (width - 1)) * scales)
+
+    found = quantize_decoder(replace(model, read_packed=packed), "int4", TEXT)
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert found[name].bits == bits
+    assert found["model.layers.1.mlp.up_proj.weight"].bits == 4
+    if bits == 8:
+        expected = packed(name)
+        assert expected is not None
+        np.testing.assert_allclose(found[name].floats(), expected.values(), atol=0.51 * 0.32 / 127)
 
 
 def test_int4_without_a_text_says_what_it_needs() -> None:

@@ -1,0 +1,134 @@
+"""Files that a bundle stores in parts, so that variants of one model share the weights that are equal.
+
+    entries                 weights/ab12 [q k v]    weights/cd34 [embedding]    artifacts/01/model.data.rest
+    ort-int8/model.data     q k v, embedding, rest: at the offsets that its model.onnx names
+    openvino-int8/model.bin embedding, rest, q k v: at the offsets that its model.xml names
+
+A variant's option ``joined`` is an object: name of a file -> its ``size`` in bytes and its ``parts``, an
+object: name of one of the variant's files -> where the content of that goes, a list of ``[offset, length]``
+in the order of the content. Bytes that no part covers are zero. An engine loads the joined file, not the
+parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO
+
+from edgekit.bundle.manifest import check_disjoint, plain_path
+from edgekit.system import timings
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.json_schema import Check, ManifestError, list_of, map_of, record, text, whole
+from edgekit.system.formats.strict_json import brief
+from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+OPTION = "joined"
+FILES_LIMIT, RANGES_LIMIT = 256, 100_000
+ZEROS_LIMIT_BYTES = 4096
+"""Zeros before each range at most: engines map what begins at a page."""
+_SCHEMA: Check = map_of(
+    plain_path,
+    record(
+        {"size": whole(1), "parts": map_of(text, list_of(list_of(whole(0), 2), RANGES_LIMIT), FILES_LIMIT)}
+    ),
+    FILES_LIMIT,
+)
+
+
+def check(files: Mapping[str, str], joined: Json, sizes: Mapping[str, int], location: str) -> None:
+    """Check the option ``joined`` of a variant in a manifest.
+
+    Args:
+        files: The variant's files: name -> entry.
+        sizes: Size in bytes of each entry.
+
+    Raises:
+        ManifestError: a part is not a file of the variant, its ranges do not cover its content, overlap or
+            leave the file, or the file has more zeros than an alignment needs.
+    """
+    _SCHEMA(joined, location)
+    check_disjoint([*files, *joined], location)
+    for name, file in joined.items():
+        where, ranges = f"{location}[{brief(name)}]", list[list[int]]()
+        if name in files:
+            raise ManifestError(f"{where}: the variant has a file of this name as well")
+        for part, own in file["parts"].items():
+            if any(len(pair) != 2 for pair in own):
+                raise ManifestError(f"{where}.parts[{brief(part)}]: a range is not [offset, length]")
+            length = sum(length for _, length in own)
+            if part not in files or length != sizes[files[part]]:
+                raise ManifestError(f"{where}.parts[{brief(part)}]: not a file of {length} bytes")
+            ranges += own
+        end = 0
+        for offset, length in [*sorted(ranges), [file["size"], 0]]:
+            if not 0 <= offset - end < ZEROS_LIMIT_BYTES:
+                raise ManifestError(f"{where}: {offset} follows {end}; ranges overlap, or too much is zero")
+            end = offset + length
+
+
+def engine_files(variant: Variant) -> list[str]:
+    """Return the names of the files that the variant's engine loads."""
+    joined = variant.options.get(OPTION, {})
+    parts = {part for file in joined.values() for part in file["parts"]}
+    return [*(name for name in variant.files if name not in parts), *joined]
+
+
+def files_digest(bundle: Bundle, variant: Variant) -> str:
+    """Return the identity of a variant's files and of how they are joined, without reading them."""
+    digests = {file: bundle.sha256(entry) for file, entry in variant.files.items()}
+    if OPTION in variant.options:
+        digests[OPTION] = strict_json.encode(variant.options[OPTION]).decode()
+    return timings.digest_of(digests)
+
+
+def size_bytes(bundle: Bundle, variant: Variant, name: str) -> int:
+    """Return the size of a file that the variant's engine loads."""
+    joined = variant.options.get(OPTION, {})
+    return int(joined[name]["size"]) if name in joined else bundle.size_bytes(variant.files[name])
+
+
+def copy_to(bundle: Bundle, variant: Variant, name: str, file: BinaryIO) -> None:
+    """Write a file that the variant's engine loads into ``file``, which is empty and seekable.
+
+    Raises:
+        BundleError: an entry is damaged; what was written is then not the file.
+        OSError: it can't be written.
+    """
+    joined = variant.options.get(OPTION, {})
+    if name not in joined:
+        bundle.copy_to(variant.files[name], file)
+        return
+    file.truncate(joined[name]["size"])
+    for part, ranges in joined[name]["parts"].items():
+        bundle.copy_to(variant.files[part], _Ranges(file, iter(ranges)))  # type: ignore[arg-type]
+
+
+def read(bundle: Bundle, variant: Variant, name: str) -> bytes:
+    """Return the content of a file that the variant's engine loads. Raises BundleError as ``copy_to``."""
+    content = BytesIO()
+    copy_to(bundle, variant, name, content)
+    return content.getvalue()
+
+
+class _Ranges:
+    """Writes a stream of bytes to one range of a file after the other."""
+
+    def __init__(self, file: BinaryIO, ranges: Iterator[list[int]]) -> None:
+        self._file, self._ranges, self._left = file, ranges, 0
+
+    def write(self, content: bytes | memoryview) -> int:
+        rest = memoryview(content)
+        while rest:
+            if not self._left:
+                offset, self._left = next(self._ranges)
+                self._file.seek(offset)
+                continue
+            written = rest[: self._left]
+            self._file.write(written)
+            rest, self._left = rest[len(written) :], self._left - len(written)
+        return len(content)

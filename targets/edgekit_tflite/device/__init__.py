@@ -1,0 +1,1 @@
+"""Device side of TFLite's external delegates; see accelerators.py."""
