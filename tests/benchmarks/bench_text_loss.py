@@ -1,4 +1,4 @@
-"""Perplexity of a bundle's variants by kind of text: measured with its margin, and expected by the divergence.
+"""Perplexity of a bundle's variants by kind of text: measured, and expected by the divergence.
 
     python -m tests.benchmarks.bench_text_loss FILE.gguf CHAT.edgekit [VARIANT ...] [--text docs/security.md]
 
