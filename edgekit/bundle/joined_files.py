@@ -12,7 +12,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -113,6 +113,20 @@ def read(bundle: Bundle, variant: Variant, name: str) -> bytes:
     content = BytesIO()
     copy_to(bundle, variant, name, content)
     return content.getvalue()
+
+
+def part_content(joined: Json, part: str, whole: Callable[[str], bytes]) -> bytes | None:
+    """Return the content of a part, out of the joined file that has it; None if no file has it.
+
+    Args:
+        joined: The variant's option.
+        whole: Returns the content of a joined file, by its name.
+    """
+    for name, file in joined.items():
+        if part in file["parts"]:
+            content = whole(name)
+            return b"".join(content[offset : offset + length] for offset, length in file["parts"][part])
+    return None
 
 
 class _Ranges:
