@@ -23,9 +23,8 @@ from typing import NoReturn
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edgekit.bundle.joined_files import OPTION as JOINED
 from edgekit.bundle.joined_files import part_content
-from edgekit.bundle.manifest import VARIANT
+from edgekit.bundle.manifest import JOINED, VARIANT
 from edgekit.compiler.model.untrusted import external_files, subgraphs_of
 from edgekit.errors import ModelError
 from edgekit.system.formats import strict_json
