@@ -106,11 +106,17 @@ class VariantTexts(NamedTuple):
     token_seconds: list[float]
 
 
-def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> TextReference:
+def reference_of(
+    model: LanguageModel,
+    decoder: ReferenceDecoder,
+    context: int,
+    texts: Mapping[str, Sequence[int]] | None = None,
+) -> TextReference:
     """Run the float reference on the texts and the golden prompts.
 
     Args:
         context: Maximum tokens of a window, and of a prompt with its response.
+        texts: Tokens of each kind of text. None means ``judged_texts``.
 
     Raises:
         CardError: the tokenizer is damaged.
@@ -122,7 +128,7 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
     size = min(WINDOW_TOKENS, context)
     pieces = [
         (kind, window)
-        for kind, text in judged_texts(model).items()
+        for kind, text in (judged_texts(model) if texts is None else texts).items()
         for window in in_windows(text, size - len(before), before)
         if len(window) > 1
     ]
