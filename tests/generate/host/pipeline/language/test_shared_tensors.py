@@ -18,6 +18,7 @@ from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.release.export.export import export_variant
 from edgekit.runtime.loading.unpacked_files import unpack
+from edgekit.tensor_spec import Content
 from tests.fixtures.gguf_files import write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
@@ -146,8 +147,9 @@ def test_tensors_go_with_all_files_that_have_them() -> None:
     contents = [common + bytes(100) + pair, pair + common, b"head" + common, own]
     places = [[(0, 5000), (5100, 5000)], [(0, 5000), (5000, 5000)], [(4, 5000)], [(0, 5000)]]
     rows: list[dict[str, Any]] = [{"files": {"f": f"a/{index}"}, "options": {}} for index in range(4)]
-    entries = {f"a/{index}": content for index, content in enumerate(contents)}
-    share_tensors([Variant({"f": ranges}) for ranges in places], rows, entries)  # type: ignore[misc]
+    entries: dict[str, Content] = {f"a/{index}": content for index, content in enumerate(contents)}
+    variants: list[Any] = [Variant({"f": ranges}) for ranges in places]
+    share_tensors(variants, rows, entries)
     names = {hashlib.sha256(content).hexdigest()[:16] for content in (common, pair)}
     assert set(entries) == {"a/2.rest", "a/3", *(f"weights/{name}" for name in names)}
     assert rows[3] == {"files": {"f": "a/3"}, "options": {}}
