@@ -24,7 +24,8 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the candidates to ship, the fastest first; each slower one is more accurate by MIN_GAIN.
 
     All are faster than the parent. Of two that differ by less than timing noise, the more accurate one is
-    returned; of recipes beyond saturation, one with optimized weights. If no candidate could be timed, the one with the best ``untimed_score`` is returned.
+    returned; of recipes beyond saturation, one with optimized weights. If no candidate could be timed, the
+    one with the best ``untimed_score`` is returned.
     """
     usable = [m for m in measurements if m.faster]
     if usable and all(m.ratio is None for m in usable):
