@@ -123,7 +123,7 @@ class WorkerRunner:
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_RDWR)  # a forked process may still have it open
             self._channel.close()
-            Background(self._end, "edgekit-worker-end").join(0.0 if self._is_stuck else CLOSE_S)
+            Background(self._end, "edgekit-worker-end").join(0.0 if self._is_stuck else 2 * CLOSE_S)
 
     def _end(self) -> None:
         try:

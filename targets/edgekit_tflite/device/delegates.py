@@ -84,10 +84,10 @@ def find(device: str) -> Delegate | None:
     families = named(FAMILIES, device)
     if prefix not in PREFIXES:
         here = ((family, path) for family in families if (path := _path(family.file)))
-        return next((Delegate(path, family, {}) for family, path in here), None)
+        return next((Delegate(path, family, family.options) for family, path in here), None)
     family = families[0]
     name, *parts = rest.split(",")
-    options = _options(parts)
+    options = {**family.options, **_options(parts)}
     file = family.file if name == family.name else name
     path = _path(file)
     if path is None:

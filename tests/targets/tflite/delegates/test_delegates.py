@@ -16,9 +16,11 @@ from edgekit_tflite.run import engine_version
 from edgekit.bundle import Bundle
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.fallback.accelerated import accelerated_copy
+from edgekit.runtime.fallback.accelerated import accelerated_copy, with_copies
+from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
 from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.worker import WorkerRunner
+from edgekit.runtime.session_state import SessionOptions
 from edgekit.system import cache_folder
 from tests.fixtures.delegates import counted_probes, settled
 
@@ -169,6 +171,17 @@ def test_slower_than_the_cpu_is_refused_for_auto(
             assert " is right, but takes " in session.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("device", "variant"),
+    [("delegate:edgetpu", "int8"), ("edgetpu", "int8"), ("delegate:/opt/libteflon.so,a=1", "int8"),
+     ("delegate:vx", "fp32"), ("delegate:/opt/libx.so", "fp32")],
+)  # fmt: skip
+def test_a_family_gets_the_best_variant_that_it_takes(bundle: Bundle, device: str, variant: str) -> None:
+    ranked = [RankedVariant(each, None) for each in sorted(bundle.variants, key=lambda each: each.name)]
+    order = with_copies(LoadOrder(tuple(ranked), {}), SessionOptions(device=device))
+    assert order.candidates[0].variant.name == f"tflite-{variant}@{device}"
+
+
 def test_a_device_that_one_process_holds_moves_from_the_probe_to_the_worker(
     open_on: Opener, tmp_path: Path
 ) -> None:
@@ -207,7 +220,7 @@ def test_a_library_is_checked_before_it_is_loaded(
     assert str(raised.value).startswith(reason.format(path))
 
 
-def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
+def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"libnone.so: not in LD_LIBRARY_PATH or the system's"):
         Session(bundle, device="delegate:libnone.so", strict=True)
     with pytest.raises(EngineError, match=r"libvx_delegate.so: not in .*; install: NXP's Linux image"):
@@ -218,6 +231,10 @@ def test_a_missing_library_and_a_bad_option_are_said(bundle: Bundle) -> None:
         delegates.find("delegate:/x.so,usb")
     with pytest.raises(UsageError, match=r"device is 'delegates:x'; it must be one of .*delegate:FILE"):
         Session(bundle, device="delegates:x")
+    (tmp_path / "libQnnTFLiteDelegate.so").touch()
+    qnn = delegates.find(f"delegate:{tmp_path}/libQnnTFLiteDelegate.so,htp_performance_mode=2")
+    assert qnn is not None
+    assert qnn.options == {"backend_type": "htp", "htp_performance_mode": "2"}
     assert delegates._options(["backends=GpuAcc", "CpuAcc", "a=1"]) == {"backends": "GpuAcc,CpuAcc", "a": "1"}
 
 
