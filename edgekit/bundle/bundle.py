@@ -26,7 +26,7 @@ from edgekit._version import __version__
 from edgekit.bundle import manifest as schema
 from edgekit.bundle.manifest import aligned
 from edgekit.bundle.variant import Variant
-from edgekit.errors import BundleError, UsageError, no_attribute, suggestion
+from edgekit.errors import BundleError, ModelError, UsageError, need_package, no_attribute, suggestion
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.closing import Closing
 from edgekit.system.formats.json_schema import ManifestError
@@ -44,6 +44,7 @@ MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
 """magic, version, zero, bytes of the manifest, bytes of the file, sha256 of the manifest; 64 bytes."""
 FILE_LIMIT_BYTES = 64 << 30
+PACKAGES, PACKAGE_MANIFEST = "edgekit.compiler.sandbox.packages", "manifest.json"
 COPIED_BYTES = 1 << 20
 """Piece of an entry that is read and hashed at a time."""
 
@@ -66,6 +67,9 @@ class Bundle(Closing):
     it is changed all the same, entries read from then on are damaged ones: a BundleError, or their old
     content.
 
+    The path may also be a model package of an engine, which is a folder: it is judged once, and its bundle is
+    kept in the cache (docs/model-packages.md). This needs the host's packages.
+
     Raises:
         BundleError: the file does not exist, or it is damaged, hostile or of another version.
     """
@@ -73,7 +77,7 @@ class Bundle(Closing):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         name = os.fsdecode(path)
         try:
-            file = PlainFile(name, FILE_LIMIT_BYTES)
+            file = PlainFile(_file_of(name), FILE_LIMIT_BYTES)
         except FileNotFoundError:
             raise BundleError(f"{name}: file not found") from None
         except (OSError, ValueError, OverflowError) as problem:
@@ -455,6 +459,18 @@ def opened(bundle: str | os.PathLike[str] | Bundle) -> Iterator[Bundle]:
         return
     with Bundle(bundle) as from_path:
         yield from_path
+
+
+def _file_of(name: str) -> str:
+    """Return the path of the bundle: of a model package, that in the cache."""
+    if not os.path.isdir(name) or not os.path.lexists(os.path.join(name, PACKAGE_MANIFEST)):
+        return name
+    with need_package("onnx", "opening a model package"):
+        package_bundle = import_module(PACKAGES).package_bundle  # by name: the host's
+    try:
+        return str(package_bundle(Path(name)))
+    except ModelError as problem:
+        raise BundleError(str(problem)) from None
 
 
 def _not_a_bundle(name: str, reason: str, what_to_do: str) -> BundleError:

@@ -12,68 +12,22 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO
 
-from edgekit.bundle.manifest import check_disjoint, plain_path
+from edgekit.bundle.manifest import JOINED
 from edgekit.system import timings
 from edgekit.system.formats import strict_json
-from edgekit.system.formats.json_schema import Check, ManifestError, list_of, map_of, record, text, whole
-from edgekit.system.formats.strict_json import brief
-from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
-OPTION = "joined"
-FILES_LIMIT, RANGES_LIMIT = 256, 100_000
-ZEROS_LIMIT_BYTES = 4096
-"""Zeros before each range at most: engines map what begins at a page."""
-_SCHEMA: Check = map_of(
-    plain_path,
-    record(
-        {"size": whole(1), "parts": map_of(text, list_of(list_of(whole(0), 2), RANGES_LIMIT), FILES_LIMIT)}
-    ),
-    FILES_LIMIT,
-)
-
-
-def check(files: Mapping[str, str], joined: Json, sizes: Mapping[str, int], location: str) -> None:
-    """Check the option ``joined`` of a variant in a manifest.
-
-    Args:
-        files: The variant's files: name -> entry.
-        sizes: Size in bytes of each entry.
-
-    Raises:
-        ManifestError: a part is not a file of the variant, its ranges do not cover its content, overlap or
-            leave the file, or the file has more zeros than an alignment needs.
-    """
-    _SCHEMA(joined, location)
-    check_disjoint([*files, *joined], location)
-    for name, file in joined.items():
-        where, ranges = f"{location}[{brief(name)}]", list[list[int]]()
-        if name in files:
-            raise ManifestError(f"{where}: the variant has a file of this name as well")
-        for part, own in file["parts"].items():
-            if any(len(pair) != 2 for pair in own):
-                raise ManifestError(f"{where}.parts[{brief(part)}]: a range is not [offset, length]")
-            length = sum(length for _, length in own)
-            if part not in files or length != sizes[files[part]]:
-                raise ManifestError(f"{where}.parts[{brief(part)}]: not a file of {length} bytes")
-            ranges += own
-        end = 0
-        for offset, length in [*sorted(ranges), [file["size"], 0]]:
-            if not 0 <= offset - end < ZEROS_LIMIT_BYTES:
-                raise ManifestError(f"{where}: {offset} follows {end}; ranges overlap, or too much is zero")
-            end = offset + length
-
 
 def engine_files(variant: Variant) -> list[str]:
     """Return the names of the files that the variant's engine loads."""
-    joined = variant.options.get(OPTION, {})
+    joined = variant.options.get(JOINED, {})
     parts = {part for file in joined.values() for part in file["parts"]}
     return [*(name for name in variant.files if name not in parts), *joined]
 
@@ -81,14 +35,14 @@ def engine_files(variant: Variant) -> list[str]:
 def files_digest(bundle: Bundle, variant: Variant) -> str:
     """Return the identity of a variant's files and of how they are joined, without reading them."""
     digests = {file: bundle.sha256(entry) for file, entry in variant.files.items()}
-    if OPTION in variant.options:
-        digests[OPTION] = strict_json.encode(variant.options[OPTION]).decode()
+    if JOINED in variant.options:
+        digests[JOINED] = strict_json.encode(variant.options[JOINED]).decode()
     return timings.digest_of(digests)
 
 
 def size_bytes(bundle: Bundle, variant: Variant, name: str) -> int:
     """Return the size of a file that the variant's engine loads."""
-    joined = variant.options.get(OPTION, {})
+    joined = variant.options.get(JOINED, {})
     return int(joined[name]["size"]) if name in joined else bundle.size_bytes(variant.files[name])
 
 
@@ -99,7 +53,7 @@ def copy_to(bundle: Bundle, variant: Variant, name: str, file: BinaryIO) -> None
         BundleError: an entry is damaged; what was written is then not the file.
         OSError: it can't be written.
     """
-    joined = variant.options.get(OPTION, {})
+    joined = variant.options.get(JOINED, {})
     if name not in joined:
         bundle.copy_to(variant.files[name], file)
         return

@@ -40,6 +40,11 @@ ENTRY_NAME_LIMIT_CHARS = 200
 VARIANTS_LIMIT = 256
 FILES_LIMIT = 256
 """Files of one variant."""
+JOINED = "joined"
+"""Option of a variant: its files that are stored in parts."""
+RANGES_LIMIT = 100_000
+ZEROS_LIMIT_BYTES = 4096
+"""Zeros before each range at most: engines map what begins at a page."""
 TENSORS_LIMIT = 256
 """Inputs, and outputs, of a model."""
 RANK_LIMIT = 16
@@ -149,6 +154,13 @@ _OPEN = record({}, is_open=True)
 _WORD_TEXT = text_that(_is_word, "a plain word")
 DIGEST = text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
 
+_JOINED_FILES: Check = map_of(
+    plain_path,
+    record(
+        {"size": whole(1), "parts": map_of(text, list_of(list_of(whole(0), 2), RANGES_LIMIT), FILES_LIMIT)}
+    ),
+    FILES_LIMIT,
+)
 VARIANT: Check = record(
     {
         "name": text,
@@ -292,11 +304,35 @@ def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
 
 
 def check_joined(variant: Mapping[str, Json], sizes: Mapping[str, int], location: str) -> None:
-    """Check the files that are stored in parts (edgekit/bundle/joined_files.py)."""
-    if "joined" in variant["options"]:
-        from edgekit.bundle.joined_files import check  # here: few bundles have such files
+    """Check the files of a variant that are stored in parts (edgekit/bundle/joined_files.py).
 
-        check(variant["files"], variant["options"]["joined"], sizes, f"{location}.options.joined")
+    Args:
+        sizes: Size in bytes of each entry.
+
+    Raises:
+        ManifestError: a part is not a file of the variant, its ranges do not cover its content, overlap or
+            leave the file, or the file has more zeros than an alignment needs.
+    """
+    files, joined = variant["files"], variant["options"].get(JOINED, {})
+    location = f"{location}.options.{JOINED}"
+    _JOINED_FILES(joined, location)
+    check_disjoint([*files, *joined], location)
+    for name, file in joined.items():
+        where, ranges = f"{location}[{brief(name)}]", list[list[int]]()
+        if name in files:
+            raise ManifestError(f"{where}: the variant has a file of this name as well")
+        for part, own in file["parts"].items():
+            if any(len(pair) != 2 for pair in own):
+                raise ManifestError(f"{where}.parts[{brief(part)}]: a range is not [offset, length]")
+            length = sum(length for _, length in own)
+            if part not in files or length != sizes[files[part]]:
+                raise ManifestError(f"{where}.parts[{brief(part)}]: not a file of {length} bytes")
+            ranges += own
+        end = 0
+        for offset, length in [*sorted(ranges), [file["size"], 0]]:
+            if not 0 <= offset - end < ZEROS_LIMIT_BYTES:
+                raise ManifestError(f"{where}: {offset} follows {end}; ranges overlap, or too much is zero")
+            end = offset + length
 
 
 def check_disjoint(names: Iterable[str], location: str) -> None:

@@ -24,6 +24,7 @@ from edgekit.errors import BundleError, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size, table
 from edgekit.system.formats.shown import html_table, preformatted
 from edgekit.system.python_calls import spoken_errors
+from edgekit.target.model_packages import PROVIDER
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
@@ -308,7 +309,10 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool, ki
 
 
 def _precision_text(variant: Variant) -> str:
-    """Return a variant's precision, and how much smaller its model is."""
+    """Return a variant's precision, and how much smaller its model is; also the name of one that came in a
+    model package."""
+    if PROVIDER in variant.options:
+        return f"{variant.name} ({variant.precision})"
     if variant.shrunk is None:
         return variant.precision
     return f"{variant.precision}, {100 * variant.smaller_by:.0f} % smaller"

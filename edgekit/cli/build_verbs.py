@@ -105,6 +105,10 @@ def build(
 
     For example: edgekit build detector.onnx -t ort -t tflite
     """
+    if not options["targets"] and isinstance(model, Path):
+        from edgekit.target.model_packages import package_target
+
+        options["targets"] = tuple(filter(None, [package_target(model)]))
     if not options["targets"]:
         raise UsageError(
             "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"

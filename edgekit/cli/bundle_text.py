@@ -115,10 +115,11 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
 
 
 def bundle_json(bundle: Bundle, path: Path) -> dict[str, Any]:
-    """Return a written bundle's path, digest, size and manifest for ``--json``."""
+    """Return a written bundle's path, digest, size and manifest for ``--json``. The path may be a package."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return {
         "bundle": str(path),
         "sha256": bundle.digest,
-        "size_bytes": path.stat().st_size,
+        "size_bytes": sum(file.stat().st_size for file in files),
         "manifest": bundle.manifest,
     }

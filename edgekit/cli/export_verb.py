@@ -22,6 +22,11 @@ from edgekit.errors import UsageError
     help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
 )
 @path_option(
+    "--package",
+    metavar="DIR",
+    help="Write a model package for ONNX Runtime, which runs the variant that the build advises.",
+)
+@path_option(
     "--web",
     metavar="DIR",
     help="Write a folder for a static host: a page that checks the bundle and runs it in the browser.",
@@ -57,6 +62,7 @@ def export(
     variant: str | None,
     output: Path | None,
     triton: Path | None,
+    package: Path | None,
     web: Path | None,
     npm_packages: tuple[Path, ...],
     webgpu: bool,
@@ -72,8 +78,8 @@ def export(
     """
     from edgekit.release.export.export import README, export_variant
 
-    if [output, triton, web].count(None) != 2:
-        raise UsageError("give one of -o DIR, --triton DIR and --web DIR")
+    if [output, triton, package, web].count(None) != 3:
+        raise UsageError("give one of -o DIR, --triton DIR, --package DIR and --web DIR")
     if (app is not None or metadata) and (output is None or (app is not None and metadata)):
         raise UsageError("--app and --metadata go with -o, one of them")
     if npus and (output is None or app is not None):
@@ -84,6 +90,11 @@ def export(
         if variant is not None:
             raise UsageError("--web takes no VARIANT: the page chooses one, as a device does")
         _export_web(bundle, web, npm_packages, webgpu, as_json)
+        return
+    if package is not None:
+        if variant is not None:
+            raise UsageError("--package takes no VARIANT: the engine chooses among all")
+        _export_package(bundle, package, as_json)
         return
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
@@ -108,6 +119,25 @@ def export(
     if readme is not None:
         lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
     terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
+
+
+def _export_package(bundle: Path, folder: Path, as_json: bool) -> None:
+    from edgekit.release.export.export_package import export_package
+
+    with open_bundle(bundle) as opened:
+        written = export_package(opened, folder)
+    size = sum(path.stat().st_size for path in written.files)
+    first, *others = written.variants
+    lines = [f"  {folder}   {len(written.files)} files, {size / 1e6:.1f} MB"]
+    lines += [f"  order     {first} first, which ONNX Runtime runs; then {', '.join(others) or 'none'}"]
+    lines += [f"  note      {name} is left out: {reason}" for name, reason in written.left_out.items()]
+    lines += ["", f"  next: edgekit release sign {folder} --private-key KEY.pem"]
+    document = {
+        "files": [str(path) for path in written.files],
+        "variants": written.variants,
+        "left_out": written.left_out,
+    }
+    terminal.answer(as_json, document, "\n".join(lines))
 
 
 def _export_app(bundle: Path, platform: str, folder: Path, variant: str | None, as_json: bool) -> None:

@@ -41,8 +41,11 @@ def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -
     if not keys:
         return None
     from edgekit.signing import TrustedKeys
+    from edgekit.target.model_packages import need_digests, signed_file
 
-    return TrustedKeys(keys).check(bundle, signature)
+    signed = TrustedKeys(keys).check(signed_file(bundle), signature)
+    need_digests(bundle)
+    return signed
 
 
 def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: SignedBy | None) -> None:
@@ -84,20 +87,24 @@ def release() -> None:
 @path_option("-o", "--output", help="Signature file to write.  [default: BUNDLE.sig]")
 @as_json_option
 def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
-    """Sign a bundle.
+    """Sign a bundle or a model package.
 
-    The signature is a file of its own, in the format of OpenSSF model signing.
+    The signature is a file of its own, in the format of OpenSSF model signing. For a package that EdgeKit
+    wrote it signs manifest.json, which has the digests of the other files.
     """
     from edgekit.bundle.bundle import Bundle
     from edgekit.signing.trusted_keys import sign_file, signature_path
     from edgekit.system.atomic_files import write_atomically
+    from edgekit.target.model_packages import need_digests, signed_file
 
-    output = signature_path(bundle) if output is None else output
+    file = signed_file(bundle)
+    output = signature_path(file) if output is None else output
     need_writable(output, "the signature")
     private = _private_key(key)
     with Bundle.open(bundle) as opened:
         opened.verify_entries()
-    content = sign_file(bundle, private)
+    need_digests(bundle)
+    content = sign_file(file, private)
     write_atomically(output, [content])
     document = {"signature": str(output), "key": private.public.hint, "kind": private.kind}
     lines = [f"  {output}  signed with {key}, {private.kind}, key {private.public.hint[:12]}"]

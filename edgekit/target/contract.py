@@ -231,6 +231,9 @@ class EngineInfo(NamedTuple):
         triton: Backend by which Triton runs the artifacts. None means that it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
             ``Accelerators`` says (target/accelerators.py). "" means that the engine has none.
+        model_packages: Name of a module with ``read_package(path)``, ``write_package(...)`` and
+            others: folders in which the engine itself keeps several variants of a model
+            (target/model_packages.py). "": it has none.
         keeps_compiled: Whether ``open_runner`` takes ``options[KEPT_IN]``: a folder beside the unpacked
             files, in which it keeps what it compiled, for the next process.
     """
@@ -245,6 +248,7 @@ class EngineInfo(NamedTuple):
     decoder: str = ""
     triton: TritonForm | None = None
     accelerators: str = ""
+    model_packages: str = ""
     keeps_compiled: bool = False
 
 

@@ -28,6 +28,7 @@ ENGINE = EngineInfo(
     decoder="edgekit_ort.decoder",
     accelerators="edgekit_ort.accelerators",
     triton=TritonForm("onnxruntime", {"model.onnx": "model.onnx"}, threads="intra_op_thread_count"),
+    model_packages="edgekit_ort.model_packages",
 )
 MODEL_FILE = "model.onnx"
 SHARED_FILE = "shared.onnx"
@@ -61,6 +62,25 @@ x86 processors without VNNI. With VNNI int8 is exact, and takes half the time of
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Session option: where a serialized model's external data is; the same header has it."""
 
+DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"
+"""Session option: names of optimizers that are left out, with a semicolon between two; the same header."""
+
+SESSION_OPTIONS = "session_options"
+"""Option of a variant of a model package: the package's session options, which replace EdgeKit's."""
+
+ALLOWED_SESSION_OPTIONS = frozenset({
+    DISABLED_OPTIMIZERS, EXACT_SUMS, FAST_MATH, "mlas.disable_kleidiai", "mlas.qnbit.force_fp32",
+    "mlas.use_lut_gemm", "optimization.enable_cast_chain_elimination",
+    "optimization.enable_gelu_approximation", "session.disable_double_qdq_remover",
+    "session.disable_prepacking", "session.disable_qdq_constant_folding", "session.disable_quant_qdq",
+    "session.enable_dq_matmulnbits_fusion", "session.enable_quant_qdq_cleanup", "session.force_spinning_stop",
+    "session.inter_op.allow_spinning", "session.intra_op.allow_spinning",
+    "session.qdq_matmulnbits_accuracy_level", "session.qdq_matmulnbits_block_size",
+    "session.qdqisint8allowed", "session.set_denormal_as_zero",
+})  # fmt: skip
+"""Session options that a model package may set: they choose kernels and rewrites. Others write files, read
+files, or take threads and memory of this machine."""
+
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 """Session option: keep which nodes were assigned to which provider. ONNX Runtime before 1.24 ignores it."""
 
@@ -83,9 +103,13 @@ def open_runner(
     provider computes as the graph says; ``options["float_islands"]``: also if floats are between pairs.
     ``options["widened_weights"]``: only weights are stored as integers. ``options["wide_sums"]``: products
     of integers are summed exactly on every processor. ``options["arithmetic"]``: ``bf16``: MatMul multiplies
-    in bf16 if the processor does.
+    in bf16 if the processor does. ``options["session_options"]``: those of a model package, in place of all
+    these.
     """
     path, shared = files[MODEL_FILE], files.get(SHARED_FILE)
+    given = options.get(SESSION_OPTIONS)
+    if given is not None and (refused := sorted(set(given) - ALLOWED_SESSION_OPTIONS)):
+        raise EngineError(f"session option {refused[0]!r} of a model package is not allowed")
     fast_math = options.get("arithmetic") == "bf16" and not cpu.lacking(options)
     try:
         session = open_session(
@@ -96,6 +120,7 @@ def open_runner(
             fast_math=fast_math,
             wide_sums=bool(options.get("wide_sums")),
             weights_in=shared and shared.parent,
+            session_options=given,
         )
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
@@ -115,6 +140,7 @@ def open_session(
     weights_in: Path | None = None,
     fixed_memory: bool = False,
     accelerator: tuple[str, dict[str, str], Sequence[Any]] | None = None,
+    session_options: Mapping[str, str] | None = None,
 ) -> Any:
     """Open an ``onnxruntime.InferenceSession`` with EdgeKit's settings.
 
@@ -129,6 +155,7 @@ def open_session(
         fixed_memory: Plan no memory from the run before: a recorded run keeps its own.
         accelerator: Name, options and devices of an execution provider that comes before the CPU's; the
             devices are empty unless a plug-in brings it (accelerators.py).
+        session_options: Session options that replace EdgeKit's. None means EdgeKit's.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -138,14 +165,10 @@ def open_session(
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads or 0  # 0: the default
     settings.inter_op_num_threads = 1
-    # Idle threads sleep: spinning burns a core (and a battery) between frames to save some microseconds.
-    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # A MatMul of int8 weights and floats would get its floats rounded to int8 (42 dB); 1 is float32.
-    settings.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    settings.add_session_config_entry("session.disable_quant_qdq", "1" if widened_weights else "0")
-    settings.add_session_config_entry(FAST_MATH, "1" if fast_math else "0")
-    exact = "1" if wide_sums and not _adds_widely(cpu.instruction_sets()) else "0"
-    settings.add_session_config_entry(EXACT_SUMS, exact)
+    if session_options is None:
+        session_options = session_options_of(keep_float_regions, widened_weights, fast_math, wide_sums)
+    for key, value in session_options.items():
+        settings.add_session_config_entry(key, value)
     if weights_in is not None:
         settings.add_session_config_entry(WEIGHTS_FOLDER, str(weights_in))
     level = ort.GraphOptimizationLevel
@@ -157,7 +180,6 @@ def open_session(
         settings.enable_profiling = True
         settings.profile_file_prefix = str(profile_into)
     source = model if isinstance(model, bytes) else str(model)
-    disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if keep_float_regions else [])]
     providers: list[Any] = ["CPUExecutionProvider"]
     if accelerator is not None:
         name, provider_options, devices = accelerator
@@ -172,11 +194,32 @@ def open_session(
             source,
             settings,
             providers=providers,
-            disabled_optimizers=disabled,
             enable_fallback=0,  # it would print what it refuses to stdout, and try the same again
         )
     except Exception as problem:  # onnxruntime raises a dozen classes that share no root but this one
         raise EngineError(str(problem)) from None
+
+
+def session_options_of(
+    keep_float_regions: bool = False,
+    widened_weights: bool = False,
+    fast_math: bool = False,
+    wide_sums: bool = False,
+) -> dict[str, str]:
+    """Return the session options of :func:`open_session`, whose arguments these are, for this processor."""
+    exact = wide_sums and not _adds_widely(cpu.instruction_sets())
+    return {
+        # Idle threads sleep: spinning burns a core (and a battery) between frames to save some microseconds.
+        "session.intra_op.allow_spinning": "0",
+        # A MatMul of int8 weights and floats would get its floats rounded to int8 (42 dB); 1 is float32.
+        "session.qdq_matmulnbits_accuracy_level": "1",
+        "session.disable_quant_qdq": "1" if widened_weights else "0",
+        FAST_MATH: "1" if fast_math else "0",
+        EXACT_SUMS: "1" if exact else "0",
+        DISABLED_OPTIMIZERS: ";".join(
+            [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if keep_float_regions else [])]
+        ),
+    }
 
 
 def _adds_widely(extensions: Sequence[str]) -> bool:

@@ -19,7 +19,7 @@ from edgekit.compiler.evaluate.average_precision import (
 )
 from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.predictions.detect import Detections
-from edgekit.runtime.clopper_pearson import upper_bound
+from edgekit.runtime.clopper_pearson import CONFIDENCE, binomial_cdf, upper_bound
 from edgekit.tensor_spec import Array
 
 SURE_MARGIN = 0.1
@@ -155,6 +155,9 @@ def more_to_count(changed: int, total: int, low: float) -> int:
     >>> more_to_count(0, 21, 0.9), more_to_count(1, 43, 0.9), more_to_count(0, 64, 0.9)
     (8, 3, 0)
     """
-    rate = changed / total
-    sizes = (n for n in range(total, SEARCHED) if 1 - upper_bound(round(rate * n), n) >= low)
+    rate, allowed = changed / total, 1 - low
+    if rate >= allowed:  # no number of samples proves less than what is observed
+        return max(SEARCHED - total, 0)
+    # The upper bound is at most ``allowed`` if so few changes are as rare as that at this rate.
+    sizes = (n for n in range(total, SEARCHED) if binomial_cdf(round(rate * n), n, allowed) < 1 - CONFIDENCE)
     return next(sizes, SEARCHED) - total

@@ -39,6 +39,10 @@ from edgekit.target.registry import open_ready
 from edgekit.target.shapes import shapes_text
 from edgekit.tensor_spec import Array, Json
 
+PACKAGE = "package"
+"""Key of the manifest's ``source``: the bundle was made from a model package of an engine."""
+ELSEWHERE = " (CPU); made for "
+"""In the reason of a variant of a package that was verified on the CPU, before the provider it is for."""
 DECODERS = "edgekit.generate.host.judge.verify_language"
 """Module that checks bundles of language models."""
 
@@ -126,6 +130,11 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     checks = [
         replace(_check(bundle, v), estimates=notes[v.name]) for v in counted_variants(kept_variants(bundle))
     ]
+    if PACKAGE in bundle.manifest["source"]:  # its user has the rejected variants too
+        elsewhere = {v.name: v.reason.partition(ELSEWHERE) for v in bundle.variants}
+        checks = [replace(c, reason=c.reason + "".join(elsewhere[c.variant][1:])) for c in checks]
+        outcomes = {True: CheckOutcome.FAILED, False: CheckOutcome.NOT_RUN}
+        checks += [Check(v.name, outcomes[v.rejected], v.reason) for v in bundle.variants if not v.files]
     for name in bundle.stages:
         checks += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
     return checks

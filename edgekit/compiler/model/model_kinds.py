@@ -1,6 +1,6 @@
 """Kinds of models that have a build of their own; a model of no kind is a graph.
 
-The rows are in ``KINDS`` of the module MODULE, which is found by its name: the compiler imports no kind.
+Those that write tokens are in ``KINDS`` of the module MODULE, found by its name: this floor imports no kind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
+
+from edgekit.target.model_packages import package_target
 
 MODULE = "edgekit.generate.host.kinds"
 
@@ -40,8 +42,18 @@ class ModelKind:
         return getattr(import_module(module), function)(*arguments)  # here: it needs 10 MB
 
 
+PACKAGES = ModelKind(
+    name="model packages",
+    options=("samples", "card", "shapes", "reference"),
+    reads_folder=lambda folder, _: False,
+    matches=lambda path: package_target(path) is not None,
+    builder="edgekit.compiler.pipeline.package_bundle:build_package",
+)
+"""Packages of an engine, with variants that are compiled already."""
+
+
 def model_kinds() -> Sequence[ModelKind]:
-    return cast("Sequence[ModelKind]", import_module(MODULE).KINDS)
+    return [*cast("Sequence[ModelKind]", import_module(MODULE).KINDS), PACKAGES]
 
 
 def encoder_decoder_advice() -> str:

@@ -129,6 +129,7 @@ class BuildRequest:
             llama.cpp.
         chat_template: Chat template of a language model, instead of its own: a Jinja file, or chatml,
             llama3 or gemma.
+        reference: ONNX model that the variants of a model package are compared with.
         trust_pickle: Load the model even if it is a Python pickle; loading runs the code in it.
         trusted: Open the model in this process instead of a confined child process.
         progress: Callback for progress, called as each stage begins, goes on and ends; False for
@@ -256,6 +257,12 @@ class BuildRequest:
         "Chat template of a language model, instead of its own: a Jinja file, or chatml, llama3 or gemma. "
         "The token after an answer in it ends texts as well. A format's name needs a model with its tokens.",
         metavar="FILE|NAME", models="kind", stored=False, rebuild=True,
+        heading="Advanced",
+    ))  # fmt: skip
+    reference: Path | str | None = field(default=None, metadata=option(
+        "ONNX model that the variants of a model package are compared with. By default it is the package's "
+        "most exact variant for the CPU (docs/model-packages.md).",
+        metavar="MODEL.onnx", models="kind", stored=False, rebuild=True,
         heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(

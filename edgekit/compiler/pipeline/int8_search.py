@@ -112,25 +112,11 @@ def search_int8(
     def may_be_enough(measurement: Measurement) -> bool:
         return options.goal.is_near(measurement.fidelity)
 
+    shared = candidates.placements, candidates.floats_of, measure, find_float_regions
     if candidates.timed and options.precision != AUTO:
-        measured = search_fastest(
-            candidates.placements,
-            candidates.floats_of,
-            measure,
-            find_float_regions,
-            is_enough,
-            may_be_enough,
-            has_time,
-        )
+        measured = search_fastest(*shared, is_enough, may_be_enough, has_time)
     elif candidates.timed:
-        measured = search_front(
-            candidates.placements,
-            candidates.floats_of,
-            measure,
-            find_float_regions,
-            may_be_enough,
-            has_time,
-        )
+        measured = search_front(*shared, may_be_enough, has_time)
     else:
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time

@@ -11,7 +11,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
-from edgekit.bundle.joined_files import OPTION, ZEROS_LIMIT_BYTES
+from edgekit.bundle.manifest import JOINED, ZEROS_LIMIT_BYTES
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.system.scratch_file import mapped
 from edgekit.tensor_spec import Content, Json
@@ -61,7 +61,7 @@ def share_tensors(
             named = {f"{file}.{number}": part for number, part in enumerate(joined[entry]["parts"])}
             row["files"] |= named
             described = {name: joined[entry]["parts"][part] for name, part in named.items()}
-            row["options"].setdefault(OPTION, {})[file] = {**joined[entry], "parts": described}
+            row["options"].setdefault(JOINED, {})[file] = {**joined[entry], "parts": described}
 
 
 def _by_digest(content: Content, tensors: Sequence[Range]) -> dict[str, Range]:

@@ -86,6 +86,7 @@ class VariantBuild:
         outcome: Verified, rejected or not run.
         reason: Engine that verified it, or the reason that it was not verified.
         objection: Reason that it would have been rejected if it were not forced; "" if there is none.
+        title: Its name in the bundle. "" means one of its profile and precision.
     """
 
     target: BuildTarget
@@ -100,10 +101,13 @@ class VariantBuild:
     outcome: Status = Status.NOT_RUN
     reason: str = "not verified yet"
     objection: str = ""
+    title: str = ""
 
     @property
     def name(self) -> str:
         """Return its name in the bundle, e.g. ``rpi5-int8`` or ``ort-shrunk30-fp32``."""
+        if self.title:
+            return self.title
         size = f"shrunk{100 * self.shrunk.share:.0f}-" if self.shrunk is not None else ""
         return f"{self.profile.name}-{size}{self.precision}"
 

@@ -85,7 +85,8 @@ class ChildLimits(NamedTuple):
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
     model = Path(options["model"])
-    others = [path for path in (options.get("draft"), *_adapters(options)) if path]
+    named = (options.get("draft"), options.get("reference"), *_adapters(options))
+    others = [path for path in named if path]
     size = sum(_size_bytes(Path(path)) for path in (model, *others))
     memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
     memory += 2 * _arrays_bytes(options)
@@ -184,7 +185,7 @@ def _size_bytes(model: Path) -> int:
 def model_files(options: Mapping[str, Any]) -> list[Path]:
     """Return files and folders of the model, its draft and its adapters, with external data."""
     files = [Path(path) for path in _adapters(options)]
-    for key in ("model", "draft"):
+    for key in ("model", "draft", "reference"):
         if options.get(key):
             model = Path(options[key])
             files.append(model)
@@ -233,7 +234,7 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
         yield from linked_files(path)
     if os.path.isfile(template := options.get("chat_template") or ""):  # else the name of a format
         yield os.path.realpath(template)
-    for key in ("model", "draft", "card", "samples"):
+    for key in ("model", "draft", "reference", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
             while glob.has_magic(os.fsdecode(path)):

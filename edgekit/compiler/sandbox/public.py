@@ -111,11 +111,12 @@ def build(request: BuildRequest) -> Bundle:
         from edgekit.compiler.hub.files import fetch, with_repository
 
         fetched = fetch(HubAddress(str(request.model)))
-        return with_repository(_build(replace(request, model=fetched.path)), fetched.address)
-    return _build(request)
+        return with_repository(build_request(replace(request, model=fetched.path)), fetched.address)
+    return build_request(request)
 
 
-def _build(request: BuildRequest) -> Bundle:
+def build_request(request: BuildRequest) -> Bundle:
+    """Build a model of this machine, like :func:`build`."""
     if is_contained(request.model, request.trusted):
         return build_contained(request)
     from edgekit.compiler.pipeline.build_bundle import build_bundle

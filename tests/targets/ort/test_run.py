@@ -10,6 +10,7 @@ import pytest
 from edgekit_ort import run
 
 from edgekit.errors import EngineError
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import TWO_INPUTS, parse
 from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
 
@@ -31,6 +32,30 @@ def test_threads_and_spinning(tmp_path: Path) -> None:
     assert settings.intra_op_num_threads == 3
     assert settings.inter_op_num_threads == 1
     assert settings.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_session_options_of_a_package(tmp_path: Path) -> None:
+    load(parse(TWO_INPUTS), "ort", tmp_path)
+    files, specs = {"model.onnx": tmp_path / "model.onnx"}, [TensorSpec("sum", "float32", (1, 8))]
+    given = {"session.disable_prepacking": "1"}
+    runner = run.open_runner(files, (), specs, {"session_options": given}, 1)
+    settings = runner._session.get_session_options()
+    assert settings.get_session_config_entry("session.disable_prepacking") == "1"
+    with pytest.raises(RuntimeError, match="allow_spinning"):  # EdgeKit's own are not there
+        settings.get_session_config_entry("session.intra_op.allow_spinning")
+    hostile = {"session_options": {**given, "session.optimized_model_filepath": str(tmp_path / "written")}}
+    with pytest.raises(
+        EngineError, match=r"session option 'session\.optimized_model_filepath' of a model pack"
+    ):
+        run.open_runner(files, (), specs, hostile, 1)
+    assert not (tmp_path / "written").exists()
+
+
+def test_optimizers_are_left_out_by_a_session_option() -> None:
+    """Stock ONNX Runtime leaves them out of a package too."""
+    options = run.session_options_of(keep_float_regions=True)
+    assert options[run.DISABLED_OPTIMIZERS] == "Pad_Fusion;QDQPropagationTransformer;WeightBiasQuantization"
+    assert set(options) <= run.ALLOWED_SESSION_OPTIONS
 
 
 SHUFFLE = """

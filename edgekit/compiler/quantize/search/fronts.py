@@ -24,7 +24,8 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the candidates to ship, the fastest first; each slower one is more accurate by MIN_GAIN.
 
     All are faster than the parent. Of two that differ by less than timing noise, the more accurate one is
-    returned. If no candidate could be timed, the one with the best ``untimed_score`` is returned.
+    returned; of recipes beyond saturation, one with optimized weights. If no candidate could be timed, the
+    one with the best ``untimed_score`` is returned.
     """
     usable = [m for m in measurements if m.faster]
     if usable and all(m.ratio is None for m in usable):
@@ -39,7 +40,7 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     for point in reversed(front):
         if not points or (not points[-1].saturated and point.rank >= points[-1].rank + MIN_GAIN[point.unit]):
             points.append(point)
-    return points[:MAX_POINTS]
+    return [_best_recipe(point, usable) for point in points[:MAX_POINTS]]
 
 
 def preferred(
@@ -55,6 +56,11 @@ def preferred(
     fastest = min(m.time for m in measurements)
     tied = [m for m in measurements if m.time <= TIE * fastest]
     chosen = min(filter(is_good_enough, tied), key=_float_share, default=min(tied, key=_float_share))
+    return _best_recipe(chosen, measurements)
+
+
+def _best_recipe(chosen: Measurement, measurements: Sequence[Measurement]) -> Measurement:
+    """Return the most accurate measurement of a structure."""
     same = (m for m in measurements if m.config.structure == chosen.config.structure)
     return max(same, key=lambda m: m.accuracy)
 

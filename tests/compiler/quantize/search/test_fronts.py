@@ -92,6 +92,14 @@ def test_where_classes_agree_less_noise_wins_nothing(classes: float, snr_db: flo
     assert pareto_front([fast, slow]) == ([fast] if saturated else [fast, slow])
 
 
+def test_a_front_has_optimized_weights_beyond_saturation() -> None:
+    """The samples cannot tell such recipes apart; on others the one with optimized weights lost less."""
+    nearest = tried(CandidateConfig("all", BASELINE), 0.996, 0.7)
+    optimized, poor = (tried(CandidateConfig("all"), value, 0.7) for value in (0.988, 0.98))
+    assert pareto_front([nearest, optimized]) == [optimized]
+    assert pareto_front([nearest, poor]) == [nearest]
+
+
 def test_the_front_of_what_could_not_be_timed_is_the_best() -> None:
     all_ = [tried(CandidateConfig("a"), 0.8, None), tried(CandidateConfig("b"), 0.9, None)]
     assert pareto_front(all_) == [all_[1]]
