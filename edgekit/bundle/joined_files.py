@@ -12,13 +12,14 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO
 
 from edgekit.bundle.manifest import JOINED
 from edgekit.system import timings
 from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -67,6 +68,20 @@ def read(bundle: Bundle, variant: Variant, name: str) -> bytes:
     content = BytesIO()
     copy_to(bundle, variant, name, content)
     return content.getvalue()
+
+
+def part_content(joined: Json, part: str, whole: Callable[[str], bytes]) -> bytes | None:
+    """Return the content of a part, out of the joined file that has it; None if no file has it.
+
+    Args:
+        joined: The variant's option.
+        whole: Returns the content of a joined file, by its name.
+    """
+    for name, file in joined.items():
+        if part in file["parts"]:
+            content = whole(name)
+            return b"".join(content[offset : offset + length] for offset, length in file["parts"][part])
+    return None
 
 
 class _Ranges:

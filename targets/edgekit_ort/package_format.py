@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from edgekit.compiler.model.untrusted import external_files
 from edgekit.target.model_packages import PROVIDER
 from edgekit.tensor_spec import Json
 from edgekit_ort.run import EXACT_SUMS, MODEL_FILE, SESSION_OPTIONS, session_options_of
@@ -50,13 +51,18 @@ def package_session_options(options: Mapping[str, Json]) -> dict[str, str]:
     return given
 
 
-def share_weights(files: Mapping[str, dict[str, bytes]]) -> bytes:
-    """Move weights that several variants have into one file, which is returned; the graphs point into it.
+def share_weights(files: Mapping[str, dict[str, bytes]]) -> tuple[bytes, set[str]]:
+    """Move weights that several variants have into one file; the graphs point into it. A graph whose weights
+    are in a file of its own stays: ONNX Runtime reads all external data from one folder.
 
     Args:
         files: Files of each variant, which are changed.
+
+    Returns:
+        The content of the file, and the names of the variants that read it.
     """
-    graphs = {name: onnx.ModelProto.FromString(own[MODEL_FILE]) for name, own in files.items()}
+    parsed = {name: onnx.ModelProto.FromString(own[MODEL_FILE]) for name, own in files.items()}
+    graphs = {name: graph for name, graph in parsed.items() if not external_files(graph)}
     counts = Counter(
         raw
         for graph in graphs.values()
@@ -64,7 +70,7 @@ def share_weights(files: Mapping[str, dict[str, bytes]]) -> bytes:
             t.raw_data for t in graph.graph.initializer if len(t.raw_data) >= SHARED_FROM_BYTES
         )
     )
-    weights, offsets = bytearray(), {}
+    weights, offsets, readers = bytearray(), {}, set()
     for raw, count in counts.items():
         if count > 1:
             weights += bytes(-len(weights) % ALIGNMENT_BYTES)
@@ -80,7 +86,8 @@ def share_weights(files: Mapping[str, dict[str, bytes]]) -> bytes:
                 tensor.external_data.add(key=key, value=str(value))
         if moved:
             files[name][MODEL_FILE] = graph.SerializeToString(deterministic=True)
-    return bytes(weights)
+            readers.add(name)
+    return bytes(weights), readers
 
 
 def with_weights_inside(content: bytes, files: Mapping[str, bytes]) -> bytes:

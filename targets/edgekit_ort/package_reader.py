@@ -16,13 +16,15 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edgekit.bundle.manifest import VARIANT
+from edgekit.bundle.joined_files import part_content
+from edgekit.bundle.manifest import JOINED, VARIANT
 from edgekit.compiler.model.untrusted import external_files, subgraphs_of
 from edgekit.errors import ModelError
 from edgekit.system.formats import strict_json
@@ -37,6 +39,7 @@ from edgekit_ort.package_format import (
     EDGEKIT,
     ENTRIES,
     MANIFEST,
+    WEIGHTS,
     package_session_options,
     place_of,
     with_weights_inside,
@@ -235,16 +238,24 @@ class _Reader:
                         f"variant {brief(variant.name)}: its options are not those it was verified with"
                     )
                 for file, entry in stored["files"].items():
-                    content = variant.files.get(file)  # what ONNX Runtime opens
+                    whole = partial(self._engine_file, variant)
+                    content = part_content(stored["options"].get(JOINED, {}), file, whole)
                     if content is None:
-                        content = self._content(self._inside(self.root, f"{variant.name}/{file}"))
-                    is_graph = file == MODEL_FILE
-                    entries[entry] = with_weights_inside(content, variant.files) if is_graph else content
+                        content = whole(file)
+                    if file == MODEL_FILE and WEIGHTS in variant.files:
+                        content = with_weights_inside(content, {WEIGHTS: variant.files[WEIGHTS]})
+                    entries[entry] = content
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             self.refuse(f"{BUNDLE} does not fit the package: {type(problem).__name__} {problem}")
         if present:
             self.refuse(f"variant {brief(next(iter(present)))} is not in {BUNDLE}")
         return manifest, entries
+
+    def _engine_file(self, variant: PackagedVariant, file: str) -> bytes:
+        """Return what ONNX Runtime opens, or a further file of the variant's folder."""
+        if file in variant.files:
+            return variant.files[file]
+        return self._content(self._inside(self.root, f"{variant.name}/{file}"))
 
     # --- files -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.joined_files import engine_files, read
 from edgekit.bundle.variant import Variant
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.system.formats import strict_json
@@ -54,11 +55,11 @@ def write_package(bundle: Bundle, variants: Sequence[Variant], name: str, folder
                 f"variant {variant.name!a} can't be a folder of a package; build it with another name"
             )
     files = {
-        variant.name: {file: bytes(bundle.read(entry)) for file, entry in variant.files.items()}
+        variant.name: {file: read(bundle, variant, file) for file in engine_files(variant)}
         for variant in variants
     }
     manifest, entries = _without_artifacts(bundle, variants, files)
-    weights = share_weights(files)
+    weights, readers = share_weights(files)
     with (
         tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft,
         ort.ModelPackage() as package,
@@ -72,7 +73,8 @@ def write_package(bundle: Bundle, variants: Sequence[Variant], name: str, folder
         ours: dict[str, Json] = {"version": __version__, "bundle": _add(package, staged / "about", about)}
         package.commit(str(root))
         for variant in variants:
-            _write_variant(package, root, variant, files[variant.name], weights_uri)
+            uri = weights_uri if variant.name in readers else ""
+            _write_variant(package, root, variant, files[variant.name], uri)
         package.commit()
         ours["files"] = {
             path.relative_to(root).as_posix(): sha256_of(path)

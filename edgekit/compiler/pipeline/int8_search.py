@@ -112,15 +112,14 @@ def search_int8(
     def may_be_enough(measurement: Measurement) -> bool:
         return options.goal.is_near(measurement.fidelity)
 
-    shared = candidates.placements, candidates.floats_of, measure, find_float_regions
+    placements, floats_of = candidates.placements, candidates.floats_of
+    common = (placements, floats_of, measure, find_float_regions)
     if candidates.timed and options.precision != AUTO:
-        measured = search_fastest(*shared, is_enough, may_be_enough, has_time)
+        measured = search_fastest(*common, is_enough, may_be_enough, has_time)
     elif candidates.timed:
-        measured = search_front(*shared, may_be_enough, has_time)
+        measured = search_front(*common, may_be_enough, has_time)
     else:
-        measured = search_untimed(
-            candidates.placements, measure, find_float_regions, candidates.float_share, has_time
-        )
+        measured = search_untimed(placements, measure, find_float_regions, candidates.float_share, has_time)
     if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
     return SearchResult(measured, block_snr_db, limit.left_out)

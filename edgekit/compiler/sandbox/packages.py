@@ -3,6 +3,7 @@ bundle."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -21,6 +22,8 @@ from edgekit.target.model_packages import package_target
 
 FILES_LIMIT, TOTAL_LIMIT_BYTES = 10_000, 32 << 30
 LOCK_SECONDS = 3600.0
+BUNDLES_LIMIT = 8
+"""Bundles of packages in the cache; beyond it those go that were opened longest ago."""
 
 
 def package_bundle(folder: Path) -> Path:
@@ -42,6 +45,11 @@ def package_bundle(folder: Path) -> Path:
     with locked(root / ".lock", LOCK_SECONDS):
         if not path.exists():
             build_request(BuildRequest(folder, targets=[target], progress=False)).save(path, 0o600)
+        os.utime(path)
+        opened = sorted(root.glob("*.edgekit"), key=lambda kept: kept.stat().st_mtime_ns, reverse=True)
+        for old in opened[BUNDLES_LIMIT:]:
+            with contextlib.suppress(OSError):  # Windows keeps what another process has open
+                old.unlink()
     return path
 
 

@@ -170,3 +170,18 @@ def test_a_folder_that_is_no_package(tmp_path: Path) -> None:
         edgekit.Bundle(tmp_path / "folder")
     with pytest.raises(ModelError, match="is not a model package of an installed target"):
         packages.package_bundle(tmp_path / "folder")
+
+
+def test_the_cache_keeps_the_packages_that_were_opened_last(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "BUNDLES_LIMIT", 2)
+    first, second, third = (
+        packages.package_bundle(foreign(tmp_path / str(factor), {"one": doubling(factor=factor)}))
+        for factor in (2.0, 3.0, 4.0)
+    )
+    assert not first.exists()
+    assert second.exists()
+    packages.package_bundle(tmp_path / "3.0")
+    assert packages.package_bundle(tmp_path / "2.0") == first
+    assert (first.exists(), second.exists(), third.exists()) == (True, True, False)

@@ -11,10 +11,13 @@ import onnxruntime
 import pytest
 
 import edgekit
+from edgekit.bundle.joined_files import engine_files, read
+from edgekit.release.export.export_package import export_package
 from edgekit.runtime import Session
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
+from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.keys import KINDS, key_files
 from tests.fixtures.model_packages import COPIES, doubling, doubling_bundle, exported, foreign
 
@@ -128,6 +131,26 @@ def test_a_stranger_s_package_is_not_signed(tmp_path: Path, call: Call) -> None:
     assert "its manifest has no digests of its files" in call("verify", root, "--key", public).stderr
 
 
+@pytest.mark.needs_openvino
+@pytest.mark.needs_tokenizers
+def test_a_language_model_whose_variants_share_tensors(tmp_path: Path, call: Call) -> None:
+    """ONNX Runtime opens what the bundle has in parts, and the package has the bundle's variant again."""
+    model = write_tiny(tmp_path / "tiny.gguf")
+    bundle = edgekit.build(model, targets=["ort", "openvino"], precision="int8", force=True, progress=False)
+    assert "joined" in bundle["ort-int8"].options
+    assert export_package(bundle, tmp_path / "pkg").variants == ["ort-int8"]
+    name, session = stock(tmp_path / "pkg")
+    assert name == "ort-int8"
+    assert "logits" in {output.name for output in session.get_outputs()}
+    again = edgekit.Bundle(tmp_path / "pkg")
+    assert [variant.name for variant in again] == ["ort-int8"]
+    for file in engine_files(bundle["ort-int8"]):
+        expected = read(bundle, bundle["ort-int8"], file)
+        assert read(again, again["ort-int8"], file) == expected
+        assert (tmp_path / "pkg/ort-int8" / file).read_bytes() == expected
+    assert call("verify", tmp_path / "pkg").exit_code == 0
+
+
 def test_a_package_from_a_package(tmp_path: Path) -> None:
     """Providers, session options and shared weights survive."""
     gpu = {"ep": "CUDAExecutionProvider", "device": "gpu"}
@@ -139,8 +162,6 @@ def test_a_package_from_a_package(tmp_path: Path) -> None:
     manifest["components"]["model"]["variants"]["c"] = bare
     (root / "manifest.json").write_text(json.dumps(manifest))
     bundle = edgekit.build(root, targets="ort", progress=False)
-    from edgekit.release.export.export_package import export_package
-
     export_package(bundle, tmp_path / "again")
     again = export_package(edgekit.Bundle(tmp_path / "again"), tmp_path / "third")
     manifest = json.loads((tmp_path / "third/manifest.json").read_text())

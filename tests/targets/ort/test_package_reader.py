@@ -297,10 +297,24 @@ def test_a_bundle_s_manifest_is_checked(ours: Path, tmp_path: Path) -> None:
 
 def test_weights_outside_their_file() -> None:
     files = {"a": {"model.onnx": doubling()}, "b": {"model.onnx": doubling(("Add", 0.0))}}
-    weights = share_weights(files)
+    weights, readers = share_weights(files)
+    assert readers == {"a", "b"}
     assert with_weights_inside(files["a"]["model.onnx"], {"weights.bin": weights}) == doubling()
     with pytest.raises(ValueError, match=r"narrow is not inside weights\.bin"):
         with_weights_inside(files["a"]["model.onnx"], {"weights.bin": weights[:-1]})
+
+
+def test_a_graph_with_weights_in_its_own_file_shares_none() -> None:
+    """ONNX Runtime would look for that file where the shared weights are."""
+    own = onnx.ModelProto.FromString(doubling())
+    tensor = own.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="model.data")
+    content = own.SerializeToString(deterministic=True)
+    files = {name: {"model.onnx": content, "model.data": b""} for name in "ab"}
+    assert share_weights(files) == (b"", set())
+    assert files["a"]["model.onnx"] == content
 
 
 def test_weights_in_a_file_of_the_graph_s_name(tmp_path: Path) -> None:

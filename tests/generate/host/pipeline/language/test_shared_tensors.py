@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.release.export.export import export_variant
 from edgekit.runtime.loading.unpacked_files import unpack
+from edgekit.tensor_spec import Content
 from tests.fixtures.gguf_files import write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
@@ -144,15 +146,16 @@ def test_tensors_go_with_all_files_that_have_them() -> None:
     common, pair, own = (random.integers(0, 256, 5000).astype(np.uint8).tobytes() for _ in range(3))
     contents = [common + bytes(100) + pair, pair + common, b"head" + common, own]
     places = [[(0, 5000), (5100, 5000)], [(0, 5000), (5000, 5000)], [(4, 5000)], [(0, 5000)]]
-    rows = [{"files": {"f": f"a/{index}"}, "options": {}} for index in range(4)]
-    entries = {f"a/{index}": content for index, content in enumerate(contents)}
-    share_tensors([Variant({"f": ranges}) for ranges in places], rows, entries)  # type: ignore[arg-type, misc]
+    rows: list[dict[str, Any]] = [{"files": {"f": f"a/{index}"}, "options": {}} for index in range(4)]
+    entries: dict[str, Content] = {f"a/{index}": content for index, content in enumerate(contents)}
+    variants: list[Any] = [Variant({"f": ranges}) for ranges in places]
+    share_tensors(variants, rows, entries)
     names = {hashlib.sha256(content).hexdigest()[:16] for content in (common, pair)}
     assert set(entries) == {"a/2.rest", "a/3", *(f"weights/{name}" for name in names)}
     assert rows[3] == {"files": {"f": "a/3"}, "options": {}}
     for content, row in zip(contents[:3], rows, strict=False):
-        whole = bytearray(row["options"]["joined"]["f"]["size"])  # type: ignore[index]
-        for part, ranges in row["options"]["joined"]["f"]["parts"].items():  # type: ignore[index]
+        whole = bytearray(row["options"]["joined"]["f"]["size"])
+        for part, ranges in row["options"]["joined"]["f"]["parts"].items():
             stored, position = bytes(entries[row["files"][part]]), 0
             for offset, size in ranges:
                 whole[offset : offset + size] = stored[position : position + size]
