@@ -152,7 +152,9 @@ def test_speech_has_its_words_and_its_real_time_factor(tmp_path: Path) -> None:
 
 @pytest.mark.needs_report
 def test_a_language_model_has_texts_tokens_a_second_memory_and_context(tmp_path: Path) -> None:
-    built = edgekit.build(write_tiny(tmp_path / "tiny.gguf"), targets=["ort"], precision="auto")
+    built = edgekit.build(
+        write_tiny(tmp_path / "tiny.gguf"), targets=["ort"], precision="auto", max_drop="50%"
+    )
     (tmp_path / "prompts.txt").write_text("Once upon a time\n", "utf-8")
     answers = answers_of(built, str(tmp_path / "prompts.txt"))
     assert answers.samples[0].name == "prompts.txt, line 1"

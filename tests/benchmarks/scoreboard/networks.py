@@ -18,7 +18,8 @@ from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import open_source_model
 from edgekit.compiler.model.onnx_file import save_model, signature
-from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS, tokens_of
+from edgekit.generate.host.judge.evaluation import WINDOW_TOKENS
+from edgekit.generate.host.judge.texts import tokens_of
 from edgekit.generate.host.readers.language.gguf_model import open_gguf_model
 from edgekit.generate.host.readers.language.reference_decoder import in_windows
 from edgekit.processing import load_card
