@@ -59,7 +59,7 @@ def test_what_language_models_are_built_in_is_what_it_was() -> None:
         "fp32": (0.001, 60.0, False),
         "fp16": (0.005, 30.0, False),
         "int8": (0.01, 10.0, False),
-        "int4": (0.08, 3.0, True),
+        "int4": (0.02, 3.0, True),
     }
     assert list(BARS) == ["fp32", "fp16", "int8", "int4"]
     assert QUANTIZED == ("int8", "int4")
