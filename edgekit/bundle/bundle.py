@@ -463,7 +463,10 @@ def opened(bundle: str | os.PathLike[str] | Bundle) -> Iterator[Bundle]:
 
 def _file_of(name: str) -> str:
     """Return the path of the bundle: of a model package, that in the cache."""
-    if not os.path.isdir(name) or not os.path.lexists(os.path.join(name, PACKAGE_MANIFEST)):
+    try:
+        os.lstat(os.path.join(name, PACKAGE_MANIFEST))
+    except (OSError, ValueError) as problem:  # os.path.isdir would take an app's TimeoutError for a False
+        pass_on(problem)
         return name
     with need_package("onnx", "opening a model package"):
         package_bundle = import_module(PACKAGES).package_bundle  # by name: the host's

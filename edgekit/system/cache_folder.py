@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from edgekit.system.forked import at_exit
+from edgekit.system.interrupts import pass_on
 
 VARIABLE = "EDGEKIT_CACHE"
 _of_this_process: list[str] = []
@@ -45,12 +45,14 @@ def is_temporary() -> bool:
 def _private(folder: Path) -> Path:
     if sys.platform == "win32":
         return folder
-    with contextlib.suppress(OSError):
+    try:
         facts = os.lstat(folder)
         others, may_write = facts.st_mode & 0o077, facts.st_mode & 0o022
         # Where others may write they may have: that is refused, and not made to look well.
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and others and not may_write:
             os.chmod(folder, 0o700)
+    except OSError as problem:
+        pass_on(problem)
     return folder
 
 
