@@ -25,14 +25,14 @@ def setup_cfg() -> configparser.ConfigParser:
 
 
 def rows() -> dict[str, dict[str, str]]:
-    """Python's version -> package -> its major and minor there; the first table, without armv7l's row.
+    """Python's version -> package -> its major and minor there; the table of engines, without armv7l's row.
 
     >>> rows()["3.10"]["onnxruntime"]
     '1.23'
     """
     head, _, *lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in INSTALL.splitlines()
+        for line in INSTALL.partition("## Engine versions")[2].splitlines()
         if line.startswith("|")
     ]
     found = {}
