@@ -228,7 +228,12 @@ def test_a_request_that_is_not_run_has_its_waiting(server: Running, recorded: Re
 def test_a_chat(tmp_path: Path, stream: bool) -> None:
     own = Recorded()
     bundle = chat_bundle(tmp_path / "tiny.edgekit")
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 4,
+        "temperature": 0,
+    }
     with running({("tiny", "1"): bundle}, traces=own.traces) as found:
         status, headers, _ = found.ask(
             "POST", "/v1/chat/completions", json.dumps({**body, "stream": stream}), PARENT
