@@ -76,11 +76,17 @@ def part_content(joined: Json, part: str, whole: Callable[[str], bytes]) -> byte
     Args:
         joined: The variant's option.
         whole: Returns the content of a joined file, by its name.
+
+    Raises:
+        ValueError: the ranges are longer than the file.
     """
     for name, file in joined.items():
         if part in file["parts"]:
-            content = whole(name)
-            return b"".join(content[offset : offset + length] for offset, length in file["parts"][part])
+            content, ranges = whole(name), file["parts"][part]
+            lengths = [length for _, length in ranges]
+            if min(lengths, default=0) < 0 or sum(lengths) > len(content):
+                raise ValueError("the ranges of a part are longer than its file")
+            return b"".join(content[offset : offset + length] for offset, length in ranges)
     return None
 
 

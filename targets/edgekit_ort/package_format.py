@@ -1,4 +1,4 @@
-"""What EdgeKit writes into ONNX Runtime's model packages and reads of them again.
+"""What EdgeKit writes into ONNX Runtime's model packages and reads from them again.
 
     manifest.json                          components, variants, session options; sha256 of all other files
     VARIANT/model.onnx                     the bundle's file, but for weights that variants share

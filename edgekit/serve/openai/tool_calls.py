@@ -107,7 +107,7 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
 
 
 def told_in_messages(messages: Sequence[Mapping[str, Any]], tools: Tools) -> list[dict[str, Any]]:
-    """Return the messages for a template without functions: they, calls and results are in the contents.
+    """Return the messages for a template without functions: functions, calls and results are in the contents.
 
     The description is at the end of a system's message, or before the first user's.
     """
@@ -121,7 +121,8 @@ def told_in_messages(messages: Sequence[Mapping[str, Any]], tools: Tools) -> lis
             if told and told[-1]["role"] == "user":  # templates want turns of user and assistant
                 told[-1]["content"] += f"\n{content}"
                 continue
-        told.append({"role": role, "content": content})
+        others = {key: value for key, value in message.items() if key not in ("tool_calls", "tool_call_id")}
+        told.append({**others, "role": role, "content": content})
     place = next((turn for turn in told if turn["role"] in ("system", "user")), None)
     if tools.described and place is not None:
         functions = "\n".join(orjson.dumps(tool["function"]).decode() for tool in tools.described)

@@ -142,6 +142,7 @@ def test_a_template_without_functions_gets_them_in_its_messages(system: bool) ->
     assert found[-3]["content"] == f"{written}\n{written}"
     assert found[-2]["content"].count("<tool_response>") == 2
     assert calls_in(written, tools)[1][0]["function"]["name"] == "weather"
-    assert told_in_messages([{"role": "user", "content": "a"}], Tools()) == [{"role": "user", "content": "a"}]
+    plain = [{"role": "user", "content": "a", "name": "Ada"}]
+    assert told_in_messages(plain, Tools()) == plain
     with pytest.raises(ApiError, match="special token <tool_call>"):
         read_tools({"tools": [WEATHER]}, "{{ messages }}", ("<tool_call>",))

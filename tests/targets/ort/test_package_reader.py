@@ -277,7 +277,7 @@ def test_the_graph_that_onnxruntime_opens_is_the_bundle_s(ours: Path, tmp_path: 
 
 
 def test_a_bundle_s_manifest_is_checked(ours: Path, tmp_path: Path) -> None:
-    """By an author who made all digests right."""
+    """All digests are right: the author of the package computed them."""
     root = copied(ours, tmp_path / "pkg")
     stored = asset(root, "bundle.json")
     table = json.loads(stored.read_text())

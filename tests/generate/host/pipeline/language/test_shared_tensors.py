@@ -161,3 +161,11 @@ def test_tensors_go_with_all_files_that_have_them() -> None:
                 whole[offset : offset + size] = stored[position : position + size]
                 position += size
         assert bytes(whole) == content
+
+
+@pytest.mark.parametrize("ranges", [[[0, 8], [0, 1]], [[0, 9], [0, -1]]])
+def test_ranges_longer_than_the_file_are_refused(ranges: list[list[int]]) -> None:
+    """A package's author may write any: each may be the whole file once more."""
+    joined = {"model.data": {"size": 8, "parts": {"a": ranges}}}
+    with pytest.raises(ValueError, match="longer than its file"):
+        joined_files.part_content(joined, "a", lambda name: bytes(8))
