@@ -29,7 +29,9 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
     if verbose or not lines:
         report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
         lines += [*([""] if lines else []), report]
-    elif counts := [f"{n} {what}" for n, what in ((rejected, "rejected"), (notes, "notes")) if n]:
+    elif counts := [
+        f"{n} {what}" for n, what in ((rejected, "rejected"), (notes, "note" + "s" * (notes > 1))) if n
+    ]:
         lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
     if no_int8 := bundle.manifest["options"].get("no_int8"):
         lines.append(f"  skipped   int8: {no_int8}")

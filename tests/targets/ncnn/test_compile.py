@@ -40,11 +40,12 @@ network (float[3] unused, float[1,3,8,8] image, uint8[1,3,64,64] pixels)
 """An input nobody reads, steps of a Slice, two outputs of one value, one that is an input, and bytes."""
 REFUSED = """
 <ir_version: 10, opset_import: ["": 17]>
-refused (float[1,4] x, int64[1,4] k) => (float[1,4] y, int64[1,4] more, float[1,4] s)
+refused (float[1,4] x, int64[1,4] k) => (float[1,4] y, int64[1,4] more, float[1,4] s, int64[1,4] count)
 {
     [fine] y = Relu(x)
     [whole] more = Add(k, k)
     [power] s = Pow(x, y)
+    [cast] count = Cast<to = 7>(x)
 }
 """
 
@@ -138,12 +139,13 @@ def test_nodes_without_layers_are_all_named() -> None:
     model = ir.from_onnx_text(REFUSED)
     for value in (value for node in model.graph for value in node.outputs):
         value.shape = ir.Shape((1, 4))
-        value.dtype = ir.DataType.INT64 if value.name == "more" else ir.DataType.FLOAT
+        value.dtype = ir.DataType.INT64 if value.name in ("more", "count") else ir.DataType.FLOAT
     with pytest.raises(UnsupportedError) as caught:
         host.compile_model(model, find_profile("ncnn"), "fp32")
     assert {(finding.node, finding.code) for finding in caught.value.findings} == {
         ("k", "EK1004"),
         ("whole", "EK1004"),
+        ("cast", "EK1004"),
         ("power", "EK1002"),
     }
     assert caught.value.findings == host.check_model(model, find_profile("ncnn"))
