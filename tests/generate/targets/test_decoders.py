@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ from edgekit_openvino.decoder import OpenvinoDecoder
 from edgekit_tflite import compile_decoder, decoder
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.errors import EngineError, UsageError
+from edgekit.errors import EngineError, ProfileError, UsageError
 from edgekit.generate.device.adapter import AdapterRunner
 from edgekit.generate.device.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
@@ -360,3 +361,9 @@ print(caches.parts[0].max())
 def test_a_forked_process_has_caches_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
     assert done.stdout == "0.0\n"
+
+
+@pytest.mark.parametrize("choose", [decoder_compiler, lambda name: open_decoder(name, {}, {}, 1, None)])
+def test_a_target_without_language_models_says_so(choose: Callable[[str], object]) -> None:
+    with pytest.raises(ProfileError, match=r"^ncnn does not run language models$"):
+        choose("ncnn")

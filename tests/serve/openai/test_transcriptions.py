@@ -225,6 +225,12 @@ def test_refusals_in_the_api_s_form(
     assert found["error"]["param"] == (param or "timestamp_granularities")
 
 
+def test_samples_that_are_no_numbers_are_refused(server: Running) -> None:
+    status, _, found = post(server, ("file", wav(np.full(800, np.nan, "<f4").tobytes(), form=3, bits=32)))
+    assert status == 400
+    assert found["error"]["message"].endswith("it has samples that are NaN or infinite")
+
+
 def test_other_models_and_forms_are_refused(server: Running) -> None:
     status, _, found = post(server, body=form(("model", "net"), ("file", sound())))
     assert (status, found["error"]["param"]) == (400, "model")

@@ -230,6 +230,17 @@ def test_another_shape_is_refused(given: str) -> None:
     convert(relu(), ImportOptions({given: (1, 4)}))
 
 
+def test_a_window_of_no_channel_is_refused() -> None:
+    file = TfliteFile()
+    options = {"radius": -1, "bias": 1.5, "alpha": 0.3, "beta": 0.6}
+    outputs = file.op(
+        "LOCAL_RESPONSE_NORMALIZATION", [file.input((1, 3, 2, 8))], ((1, 3, 2, 8), "float32"), **options
+    )
+    with pytest.raises(ModelError) as error:
+        convert(file.content(*outputs), ImportOptions())
+    assert str(error.value) == "operator 0 (LOCAL_RESPONSE_NORMALIZATION): its radius is -1"
+
+
 def test_what_is_kept_between_runs_is_refused() -> None:
     file = TfliteFile()
     state = file.constant(np.zeros(S, np.float32))
