@@ -203,6 +203,22 @@ def stands_in_by(runner: Runner) -> str:
     return str(getattr(runner, "stands_in_by", "")) or "reference execution"
 
 
+class ExportedFile(NamedTuple):
+    """Files of an engine without a bundle, as ``edgekit export`` or another tool wrote them.
+
+    Attributes:
+        files: File name as the runner wants it -> path.
+        inputs: Inputs with static shapes.
+        outputs: Outputs.
+        options: Options of the runner.
+    """
+
+    files: Mapping[str, Path]
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    options: Mapping[str, Json] = MappingProxyType({})
+
+
 class EngineInfo(NamedTuple):
     """The optional parts of a target's device side; ``ENGINE`` in ``run.py``.
 
@@ -222,6 +238,9 @@ class EngineInfo(NamedTuple):
             ``files`` has the exported name of each file. "" means that its defaults do.
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
             ``edgekit export`` writes next to the artifact's own files, e.g. C that an app compiles. "": none.
+        exported: Suffix of files or folders that the engine runs and EdgeKit does not import, like ``.xml``,
+            -> name of a module with ``read_exported(path) -> ExportedFile``, for ``edgekit evaluate``. It
+            reads the file without the engine.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
             :func:`stands_in_for` names it, or "". A session runs such an engine only if it is named: an
             emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:
@@ -244,6 +263,7 @@ class EngineInfo(NamedTuple):
     node_reports: str = ""
     plain_use: str = ""
     export_files: str = ""
+    exported: Mapping[str, str] = MappingProxyType({})
     stands_in_for: Callable[[], str] | None = None
     decoder: str = ""
     triton: TritonForm | None = None

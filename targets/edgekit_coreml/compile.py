@@ -143,7 +143,9 @@ def _written(
     model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], lowered: Lowered
 ) -> Artifact:
     ios = _ios(model, profile)
-    metadata = {"edgekit": __version__, "edgekit.names": json.dumps(lowered.names, sort_keys=True)}
+    renamed = {e["mil"]: e["name"] for e in (*lowered.inputs, *lowered.outputs) if e["mil"] != e["name"]}
+    names = json.dumps({**lowered.names, **renamed}, sort_keys=True)
+    metadata = {"edgekit": __version__, "edgekit.names": names}
     files = package_files(lowered.program, FORMAT_OF_IOS[ios], metadata)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     executed = "int8" if quantized else "fp32" if precision == "fp32" else "fp16"

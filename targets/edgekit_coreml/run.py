@@ -20,6 +20,7 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 ENGINE = EngineInfo(
     packages=("coremltools",),
     node_reports="edgekit_coreml.node_reports",
+    exported={".mlpackage": "edgekit_coreml.exported"},
     stands_in_for=lambda: "" if _on_a_mac() else "Apple hardware",
 )
 PACKAGE = "model.mlpackage"

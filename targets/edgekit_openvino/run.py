@@ -27,6 +27,7 @@ ENGINE = EngineInfo(
     packages=("openvino",),
     node_reports="edgekit_openvino.node_reports",
     plain_use="edgekit_openvino.plain_use",
+    exported={".xml": "edgekit_openvino.exported"},
     decoder="edgekit_openvino.decoder",
     accelerators="edgekit_openvino.accelerators",
     keeps_compiled=True,

@@ -16,6 +16,7 @@ from edgekit.bundle.report import lowest_snr_db
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
+from edgekit.compiler.accuracy.exported_file import exported_bundle
 from edgekit.compiler.evaluate.label_metric import (
     Item,
     LabelledSample,
@@ -35,6 +36,7 @@ from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
 from edgekit.system.progress import counted, step
 from edgekit.system.python_calls import public
+from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
 
@@ -77,7 +79,9 @@ def evaluate(
         metric = label_metric(bundle_card)
         labelled = read_labelled(metric, samples, bundle_card)
         run = _Run(metric, bundle_card, labelled.samples, threads)
-        rows = [run.row(name, float_bundle, None)] if float_bundle is not None else []
+        rows = []
+        if float_bundle is not None:
+            rows.append(run.row(name, float_bundle, kept_variants(float_bundle)[0]))
         for one in _chosen(bundle, variant, engine) if bundle is not float_bundle else ():
             rows.append(run.row(one.name, bundle, one))
         return Evaluation(
@@ -88,7 +92,7 @@ def evaluate(
             run.labelled,
             metric.units,
             labelled.form,
-            labelled.notes,
+            [*labelled.notes, *run.notes],
             run.reference,
             rows,
         )
@@ -126,7 +130,7 @@ def opened(
             )
         if source is not None:
             raise UsageError(f"--source goes with a bundle, but {model} is a model")
-        built = _float_bundle(model, card, engine)
+        built = exported_bundle(model, card, engine) or _float_bundle(model, card, engine)
         yield Path(model).name, built, built
         return
     if card is not None:
@@ -194,6 +198,7 @@ class _Run:
     Attributes:
         reference: Name of the first row that ran.
         labelled: Number of labelled objects.
+        notes: Rows that ran on a substitute for their device.
     """
 
     def __init__(
@@ -203,9 +208,10 @@ class _Run:
         self._draws = resamples(len(samples))
         self._reference: tuple[Resampled, Scores] | None = None
         self.reference, self.labelled = "", 0
+        self.notes: list[str] = []
 
-    def row(self, name: str, bundle: Bundle, variant: Variant | None) -> VariantAccuracy:
-        """Evaluate a variant; None means the best one of the bundle."""
+    def row(self, name: str, bundle: Bundle, variant: Variant) -> VariantAccuracy:
+        """Evaluate a variant."""
         try:
             scores = self._scores(name, bundle, variant)
         except EdgeKitError as problem:
@@ -216,6 +222,9 @@ class _Run:
             scores, [self._draws[index] for index in counted(range(RESAMPLES), "resamples", name=name)]
         )
         self.labelled = scores.labelled
+        emulated = registry.engine(variant.target).ENGINE.stands_in_for
+        if emulated and (device := emulated()):
+            self.notes.append(f"{name} was not run on {device}, but by an emulation of it")
         if metric is None:
             raise SampleError("no sample has a labelled object, so there is nothing to compare with")
         if self._reference is None:
@@ -228,11 +237,9 @@ class _Run:
         worst = self._worst(scores, base_scores.errors)
         return VariantAccuracy(name, score=metric.estimate, loss=lost, groups=scores.groups, worst=worst)
 
-    def _scores(self, name: str, bundle: Bundle, variant: Variant | None) -> Scores:
+    def _scores(self, name: str, bundle: Bundle, variant: Variant) -> Scores:
         measures = []
-        with Session(
-            bundle, variant=variant and variant.name, strict=variant is not None, threads=self._threads
-        ) as session:
+        with Session(bundle, variant=variant.name, strict=True, threads=self._threads) as session:
             for sample in counted(self._samples, "samples", name=name):
                 prediction = _predict(session, sample.item, self._metric)
                 measures.append(self._metric.measure(sample.label, prediction, self._card))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -108,6 +109,39 @@ def test_variants_without_an_engine_are_listed(
     result = call("evaluate", bundle, "--samples", photographs)
     assert result.exit_code == 3
     assert "not run: onnxruntime is not installed, and running this needs it" in result.stdout
+
+
+ELSEWHERE = pytest.mark.skipif(sys.platform == "darwin", reason="Core ML itself runs it")
+EMULATED = "small-coreml-fp32.mlpackage was not run on Apple hardware, but by an emulation of it"
+
+
+@pytest.mark.parametrize(
+    ("target", "suffix", "notes"),
+    [
+        pytest.param("openvino", ".xml", [], marks=pytest.mark.needs_openvino),
+        pytest.param(
+            "coreml", ".mlpackage", [EMULATED],
+            marks=[pytest.mark.needs_coreml, ELSEWHERE],
+        ),
+    ],
+)  # fmt: skip
+def test_an_exported_file_is_run_as_it_is(
+    bundle: Path, photographs: Path, call: Call, tmp_path: Path, target: str, suffix: str, notes: list[str]
+) -> None:
+    card = write_card(tmp_path)
+    built = edgekit.build(
+        bundle.with_suffix(".onnx"), targets=[target], card=card, precision="fp32", trusted=True
+    )
+    built.export(f"{target}-fp32", tmp_path)
+    path = tmp_path / f"small-{target}-fp32{suffix}"
+    found = edgekit.evaluate(path, photographs, card=card)
+    assert [(row.variant, row.status) for row in found.variants] == [(path.name, "evaluated")]
+    assert found.variants[0].score == pytest.approx((10 / 12, 0.5159, 0.9791), abs=1e-4)
+    assert list(found.notes) == notes
+    options = ("--card", card, "--samples", photographs)
+    assert call("evaluate", path, *options, "--engine", "ort").stderr == (
+        f"error: {path} is a file of {target}, not of ort; leave --engine out\n"
+    )
 
 
 PERSON = [4, 4, 4, 4, 0.9, 3, 3, 0.9, 5, 5, 0.9]
