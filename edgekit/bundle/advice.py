@@ -18,7 +18,7 @@ from edgekit.system.formats.plain_text import milliseconds, size, table
 from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
-BAR_COLUMNS = 10
+BAR_COLUMNS = 4
 """Width of the bar of the fastest variant; a slower one's is shorter by its speed."""
 
 
@@ -30,13 +30,11 @@ class Choice(NamedTuple):
             ``accurate``: the one that loses least.
         variant: The variant.
         speed: Times the speed of the float variant of its profile; None if one of them was not timed.
-        accuracy: Its scores in words, with the lower end of their interval.
     """
 
     role: str
     variant: Variant
     speed: float | None
-    accuracy: str
 
     @property
     def time(self) -> str:
@@ -52,7 +50,11 @@ class Choice(NamedTuple):
         parts += [self.time] if self.time != "-" else ["not timed"]
         if self.speed and self.variant.precision != FULL_PRECISION:
             parts.append(f"{self.speed:.1f}x the speed of fp32")
-        return f"{self.variant.name} ({', '.join([*parts, self.accuracy])})"
+        if (task := _task(self.variant)) is not None:
+            parts.append(f"{task['metric']} {task['value']:.3f} of {task['float']:.3f}")
+        kept, low = _kept_text(self.variant)
+        kept = kept if "%" not in kept else f"{kept} kept (at least {low})" if low else f"{kept} kept"
+        return f"{self.variant.name} ({', '.join([*parts, kept])})"
 
 
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, ...]:
@@ -84,20 +86,29 @@ def advised(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def advice_lines(variants: Sequence[Variant]) -> list[str]:
-    """Return the choices as a table: the variant to use of each profile first, with a bar for its speed."""
-    rows = []
-    for profile, chosen in choices(variants).items():
-        times = [time for one in chosen if (time := p50_ms(one.variant)) is not None]
-        for one in chosen:
-            time_ms = p50_ms(one.variant)
+    """Return the choices as a table of at most 80 columns if names are short: the variant to use of each
+    profile first, with a bar for its speed."""
+    rows, floats, chosen = [], {}, choices(variants)
+    for group in chosen.values():
+        times = [time for one in group if (time := p50_ms(one.variant)) is not None]
+        for one in group:
+            time_ms, task, (kept, low) = p50_ms(one.variant), _task(one.variant), _kept_text(one.variant)
             share = min(times) / time_ms if time_ms and one.time != "-" else 0.0
+            speed = f"{one.speed:.1f}x " if one.speed else ""
+            if task is not None:
+                floats[task["metric"]] = f"{task['float']:.3f}"
             rows.append((
-                one.role, profile, one.variant.precision, one.time, "#" * round(BAR_COLUMNS * share),
-                f"{one.speed:.1f}x" if one.speed else "-", size(one.variant.evidence["size_bytes"]),
-                one.accuracy,
+                one.role, one.variant.name, one.time, speed + "#" * round(BAR_COLUMNS * share) or "-",
+                size(one.variant.evidence["size_bytes"]), f"{task['value']:.3f}" if task is not None else "-",
+                f"{kept} ({low})" if low else kept,
             ))  # fmt: skip
-    columns = ("use", "target", "variant", "at build", "", "speed", "size", "accuracy")
-    return [*table(columns, rows), *(f"  {line}" for line in _timed_on(choices(variants)))] if rows else []
+    if not rows:
+        return []
+    columns = ("use", "variant", "time", "speed", "size", " or ".join(floats), "kept (min)")
+    used = [column for column, name in enumerate(columns) if name]
+    lines = table([columns[i] for i in used], [[row[i] for i in used] for row in rows])
+    said = [f"{metric} of the float model: {figure}." for metric, figure in floats.items()]
+    return [*lines, *(f"  {line}" for line in (*_timed_on(chosen), *said))]
 
 
 def choices(variants: Sequence[Variant]) -> dict[str, list[Choice]]:
@@ -114,7 +125,7 @@ def choices(variants: Sequence[Variant]) -> dict[str, list[Choice]]:
         whole = next((v for v in group if v.precision == FULL_PRECISION), None)
         role_of = {variant.name: role for role, variant in roles.items()}  # the last one, of several
         chosen[profile] = [
-            Choice(role, roles[role], _speed(roles[role], whole), _accuracy(roles[role]))
+            Choice(role, roles[role], _speed(roles[role], whole))
             for role in ("fastest", "balanced", "accurate")
             if role_of[roles[role].name] == role
         ]
@@ -137,24 +148,27 @@ def _kept(variant: Variant) -> float:
     return float(score["value"])
 
 
-def _accuracy(variant: Variant) -> str:
-    """Return the score on labels beside the source model's, and how many of its answers are kept, with the
-    lower end of the interval."""
-    evidence, parts = variant.evidence, []
-    task, kept = evidence.get("task") or {}, evidence.get("agreement") or {}
-    if task.get("value") is not None and "float" in task:
-        parts.append(f"{task['metric']} {task['value']:.3f} of {task['float']:.3f}")
+def _task(variant: Variant) -> Mapping[str, Json] | None:
+    """Return the score on labels beside the source model's, or None."""
+    task = variant.evidence.get("task") or {}
+    return task if task.get("value") is not None and "float" in task else None
+
+
+def _kept_text(variant: Variant) -> tuple[str, str]:
+    """Return how many of the source model's answers are kept, or another measure of that, and the lower end
+    of the interval; "" without one."""
+    if not variant.verified:
+        return "not run", ""
+    kept, generation = variant.evidence.get("agreement") or {}, variant.evidence.get("generation") or {}
     if kept.get("value") is not None and not kept["unit"]:
-        low = f" (at least {100 * kept['low']:.1f})" if "low" in kept else ""
-        parts.append(f"{100 * kept['value']:.1f} % kept{low}")
-    if (generation := evidence.get("generation") or {}).get("agreement") is not None:
-        parts.append(f"{100 * generation['agreement']:.1f} % of tokens kept")
-    if parts or variant.precision == FULL_PRECISION:
-        return ", ".join(parts) or "as the source"
-    snr_db = min(
-        (error["snr_db"] for error in evidence.get("accuracy", {}).values()), key=_worst, default=None
-    )
-    return "not scored" if snr_db is None else f"{snr_db:.0f} dB SNR"
+        return f"{100 * kept['value']:.1f} %", f"{100 * kept['low']:.1f}" if "low" in kept else ""
+    if generation.get("agreement") is not None:
+        return f"{100 * generation['agreement']:.1f} % of tokens", ""
+    if variant.precision == FULL_PRECISION or _task(variant) is not None:
+        return "as the source" if variant.precision == FULL_PRECISION else "-", ""
+    errors = variant.evidence.get("accuracy", {}).values()
+    snr_db = min((error["snr_db"] for error in errors), key=_worst, default=None)
+    return "not scored" if snr_db is None else f"{snr_db:.0f} dB SNR", ""
 
 
 def _worst(snr_db: float | None) -> float:

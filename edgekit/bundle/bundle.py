@@ -49,9 +49,12 @@ COPIED_BYTES = 1 << 20
 """Piece of an entry that is read and hashed at a time."""
 
 HABITS = {
+    "bench": "edgekit.bench(bundle) times it",
     "benchmark": "edgekit.bench(bundle) times it",
     "predict": "edgekit.open(bundle) opens a session, which predicts",
     "run": "edgekit.open(bundle) opens a session, which runs it",
+    "session": "edgekit.open(bundle) opens one",
+    "verify": "edgekit.verify(bundle) runs its golden vectors",
     "write": "save",
 }
 """Names that people try on a bundle -> ours."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from edgekit.errors import no_attribute
 from edgekit.system.formats.shown import html_table
 from edgekit.system.formats.strict_json import brief
 from edgekit.tensor_spec import Json
@@ -115,6 +116,11 @@ class Variant(NamedTuple):
             return 0.0
         before, after = self.shrunk["multiplications"]
         return float(1 - after / before)
+
+    if not TYPE_CHECKING:  # a type checker finds wrong names itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, {"export": "bundle.export(name, folder) writes its files"})
 
     def __repr__(self) -> str:
         return f"<Variant {self.name}: {self.status}>"

@@ -49,9 +49,9 @@ class VariantName(click.ParamType[str]):
     ) -> list[CompletionItem]:
         names = EngineName().shell_complete(ctx, param, incomplete) if self._also_targets else []
         try:
-            with open_bundle(Path(ctx.params["bundle"])) as bundle:
+            with open_bundle(Path(ctx.params["bundle"] or ctx.args[0])) as bundle:
                 variants = [variant.name for variant in bundle.variants]
-        except (EdgeKitError, OSError, KeyError, TypeError):  # no bundle yet: nothing to complete
+        except (EdgeKitError, OSError, LookupError, TypeError):  # no bundle yet: nothing to complete
             variants = []
         return [*names, *(CompletionItem(name) for name in variants if name.startswith(incomplete))]
 

@@ -25,13 +25,13 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
     with checked_evidence(bundle.name):
         lines = advice_lines(bundle.variants)
         notes = len([*model_notes(bundle.manifest), *shared_notes(kept_of(bundle.variants))])
+        away = sum(variant.usable and not variant.verified for variant in bundle.variants)
     rejected = sum(variant.rejected for variant in bundle.variants)
+    counted = ((rejected, "rejected"), (away, "not run here"), (notes, "note" if notes == 1 else "notes"))
     if verbose or not lines:
         report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
         lines += [*([""] if lines else []), report]
-    elif counts := [
-        f"{n} {what}" for n, what in ((rejected, "rejected"), (notes, "note" + "s" * (notes > 1))) if n
-    ]:
+    elif counts := [f"{n} {what}" for n, what in counted if n]:
         lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
     if no_int8 := bundle.manifest["options"].get("no_int8"):
         lines.append(f"  skipped   int8: {no_int8}")
@@ -51,6 +51,8 @@ def _commands(bundle: Bundle, path: Path) -> list[str]:
     elif card.get("task") and any(entry.get("kind") == "image" for entry in card["inputs"].values()):
         tried = f"run {name} -i photo.jpg --draw drawn.jpg"
     commands = {"try": tried, "show": f"report {name} -o {page}", "ship": f"verify {name}"}
+    if not any(variant.verified for variant in bundle.variants):
+        del commands["try"]
     notes = {"ship": "  on the device, once it is copied there"}
     return [
         f"  {key}:{'':{6 - len(key)}} edgekit {command}{notes.get(key, '')}"

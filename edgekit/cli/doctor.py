@@ -230,18 +230,13 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
     ]
     features = " ".join(machine["features"]) or "features unknown"
     memory = f"{machine['memory_mb'] / 1024:.1f} GiB" if machine["memory_mb"] else "unknown"
-    host = machine["packaging"]
-    build = (
-        "edgekit build works on this machine"
-        if not host["missing"]
-        else f"edgekit build is unavailable, it needs {', '.join(host['missing'])}"
-    )
     lines = [
+        f"  verdict   {_verdict(machine)}",
+        "",
         *plain_text.table(("engine", "status", "version", "import"), engines),
         *_missing(machine["engines"]),
         "",
         *_accelerator_lines(machine["accelerators"]),
-        f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
         *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in machine["tools"]),
         f"  cpu       {machine['cpu']}, {machine['cores']} cores, {features}",
         f"  memory    {memory}   governor {machine['governor'] or 'unknown'}",
@@ -251,6 +246,17 @@ def doctor_text(machine: Mapping[str, Any]) -> str:
         *(f"  warning   {warning}" for warning in machine["warnings"]),
     ]
     return "\n".join(lines)
+
+
+def _verdict(machine: Mapping[str, Any]) -> str:
+    """Return in one sentence what this machine can do."""
+    working = [row["target"] for row in machine["engines"] if row["status"] == "ok"]
+    broken = [row["target"] for row in machine["engines"] if row["status"].startswith("broken")]
+    host = machine["packaging"]
+    parts = [f"runs bundles on {', '.join(working)}" if working else "runs no bundle: it has no engine"]
+    parts += [f"broken: {', '.join(broken)}"] if broken else []
+    needs = f"cannot build them without {', '.join(host['missing'])}: {host['install']}"
+    return "; ".join([*parts, needs if host["missing"] else "builds them too"])
 
 
 def _accelerator_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -272,7 +278,7 @@ def _containment(limits: Mapping[str, str]) -> list[str]:
 
 
 def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lacking = [f"  missing   {row['target']}: {row['install']}" for row in rows if row["install"]]
+    lacking = [f"  to add    {row['target']}: {row['install']}" for row in rows if row["install"]]
     return ["", *lacking] if lacking else []
 
 

@@ -24,7 +24,7 @@ WHOLE_LINE = "fastest"
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "rejected": {"fg": "yellow"},
     "bug": {"fg": "red"},
-    "missing": {"fg": "yellow"},
+    "verdict": {"bold": True},
     "warning": {"fg": "yellow"},
     WHOLE_LINE: {"bold": True},
     **{start: {"bold": True} for start in NEXT},

@@ -197,7 +197,9 @@ def called_with(
             try:
                 signature.bind(*arguments, **named)
             except TypeError as problem:
-                raise TypeError(f"{work.__name__}() {problem}") from None
+                named_only = (p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY)
+                hint = f": write {next(named_only)}=..." if "positional" in str(problem) else ""
+                raise TypeError(f"{work.__name__}() {problem}{hint}") from None
             return work(request(*arguments, **named))
 
         returned = work.__annotations__["return"]

@@ -49,12 +49,21 @@ def test_one_rule_chooses_by_what_the_samples_prove() -> None:
 
 def test_the_table_has_a_bar_for_the_speed_and_the_interval() -> None:
     whole = variant("fp32", "fp32", size_bytes=900, timing=timing(10.0))
-    assert advice_lines([scored("fast", 4.0, 0.96, low=0.951), whole]) == [
-        "  use       target  variant  at build              speed  size    accuracy",
-        "  fastest   ort     int8     4 ms      ##########  2.5x   0.5 kB  96.0 % kept (at least 95.1)",
-        "  accurate  ort     fp32     10 ms     ####        1.0x   0.9 kB  as the source",
+    fast = scored("fast", 4.0, 0.96, low=0.951)
+    assert advice_lines([fast, whole]) == [
+        "  use       variant  time   speed      size    kept (min)",
+        "  fastest   fast     4 ms   2.5x ####  0.5 kB  96.0 % (95.1)",
+        "  accurate  fp32     10 ms  1.0x ##    0.9 kB  as the source",
         "  Timed on A CPU, 2 threads.",
     ]
+    fast.evidence["task"] = {"metric": "mAP", "value": 0.3931, "float": 0.387}
+    assert advice_lines([fast, whole])[1:] == [
+        "  fastest   fast     4 ms   2.5x ####  0.5 kB  0.393  96.0 % (95.1)",
+        "  accurate  fp32     10 ms  1.0x ##    0.9 kB  -      as the source",
+        "  Timed on A CPU, 2 threads.",
+        "  mAP of the float model: 0.387.",
+    ]
+    assert "mAP 0.393 of 0.387, 96.0 % kept (at least 95.1)" in choices([fast, whole])["ort"][0].as_text()
     assert advice_lines([variant("a", "fp32", "rejected: too slow", size_bytes=900)]) == []
 
 

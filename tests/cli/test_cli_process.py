@@ -76,6 +76,13 @@ def test_groups_options_targets_and_profiles_are_completed(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("words", ["bench BUNDLE --variant", "explain BUNDLE"])
+def test_variants_of_the_bundle_are_completed(words: str, bundle: Path) -> None:
+    shell = BashComplete(main, {}, "edgekit", "_EDGEKIT_COMPLETE")
+    given = [str(bundle) if word == "BUNDLE" else word for word in words.split()]
+    assert [item.value for item in shell.get_completions(given, "ort-")] == ["ort-fp32"]
+
+
 @pytest.mark.parametrize("verb", all_verbs())
 def test_files_and_folders_are_completed(verb: str) -> None:
     command = all_verbs()[verb]

@@ -81,7 +81,7 @@ def test_each_engine_is_told_once_and_what_is_missing_below() -> None:
         "  b        Any      missing",
         "  b-board  A board",
         "",
-        "  missing   b: pip install b",
+        "  to add    b: pip install b",
     ]
 
 
@@ -92,13 +92,17 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "missing": ["onnx"],
         "install": install_line("build"),
     }
-    line = f"  packaging edgekit build is unavailable, it needs onnx: {install_line('build')}"
-    assert line in doctor.doctor_text(doctor.doctor([])).splitlines()
-    monkeypatch.setattr(doctor, "find_spec", lambda module: object())
-    assert (
-        "  packaging edgekit build works on this machine"
-        in doctor.doctor_text(doctor.doctor([])).splitlines()
+    lacking = doctor.doctor([doctor.EngineCheck("a", doctor.EngineStatus.MISSING, install="pip install a")])
+    assert doctor.doctor_text(lacking).splitlines()[0] == (
+        f"  verdict   runs no bundle: it has no engine; cannot build them without onnx: {install_line('build')}"
     )
+    monkeypatch.setattr(doctor, "find_spec", lambda module: object())
+    engines = [
+        doctor.EngineCheck("a", doctor.EngineStatus.OK),
+        doctor.EngineCheck("b", doctor.EngineStatus.BROKEN, "OSError: wrong wheel"),
+    ]
+    line = "  verdict   runs bundles on a; broken: b; builds them too"
+    assert doctor.doctor_text(doctor.doctor(engines)).splitlines()[0] == line
 
 
 @pytest.mark.needs_ort

@@ -77,13 +77,13 @@ posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSI
 @posix
 @pytest.mark.parametrize("no_colour", [False, True])
 def test_colour_and_width_are_for_terminals_only(no_colour: bool) -> None:
-    code = f"from edgekit.cli import terminal; terminal.answer(False, {{}}, {'  missing   ' + ROW!r})"
+    code = f"from edgekit.cli import terminal; terminal.answer(False, {{}}, {'  rejected  ' + ROW!r})"
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
     environment |= {"NO_COLOR": "1"} if no_colour else {}
     shown = on_a_terminal(code, environment).replace("\r", "")
-    assert ("\x1b[33mmissing\x1b[0m" in shown) is not no_colour
+    assert ("\x1b[33mrejected\x1b[0m" in shown) is not no_colour
     assert len(shown.splitlines()) > 1
     piped = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True, check=True
     )
-    assert piped.stdout == f"  missing   {ROW}\n"
+    assert piped.stdout == f"  rejected  {ROW}\n"

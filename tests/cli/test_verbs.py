@@ -20,8 +20,8 @@ def test_build_ends_in_what_to_use_and_three_commands(model: Path, call: Call, t
     result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit")
     assert result.exit_code == 0
     header, row, *_, tried, shown, shipped = result.stdout.splitlines()
-    assert header.split() == ["use", "target", "variant", "at", "build", "speed", "size", "accuracy"]
-    assert row.split()[:3] == ["fastest", "ort", "fp32"]
+    assert header.split() == ["use", "variant", "time", "speed", "size", "kept", "(min)"]
+    assert row.split()[:2] == ["fastest", "ort-fp32"]
     file = tmp_path / "m.edgekit"
     assert tried == f"  try:    edgekit bench {file}"
     assert shown == f"  show:   edgekit report {file} -o {tmp_path / 'm.html'}"

@@ -65,17 +65,15 @@ def try_int8(
 
 
 def float_reasons(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
-    """Return why blocks stayed float, by the SNR in dB with only their part quantized, for the manifest."""
+    """Return why blocks stayed float, by the SNR in dB with only their part quantized, for the manifest;
+    nothing of blocks that are faster in float."""
     names = variant.evidence["quantization"]["float"]["names"]
     other = [] if runs_here(variant.profile) else [OTHER_PROCESSOR]
-    if not names:
-        return other
     parts = {block_snr_db[name]: name for name in reversed(names) if name in block_snr_db}
     figures = ", ".join(
         f"the part with {parts[snr_db]} alone leaves {snr_db:.1f} dB" for snr_db in sorted(parts)[:NAMED]
     )
-    text = f"{len(names)} blocks stay float" + (f": {figures}" if figures else "")
-    return [text, *other]
+    return [f"{len(names)} blocks stay float: {figures}", *other] if figures else other
 
 
 def _precision(candidate: QuantizedCandidate, before: Sequence[VariantBuild]) -> str:
