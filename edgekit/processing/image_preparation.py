@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from edgekit.errors import UsageError
@@ -39,13 +41,7 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
         UsageError: the frame is none, or ``order`` is unknown.
     """
     width, height = frame_size(frame, order)
-    used, target = _layout(image, width, height)
-    visible = Box(
-        max(0, -target.left),
-        max(0, -target.top),
-        min(target.width, image.width),
-        min(target.height, image.height),
-    )
+    used, target, visible, place = _areas(image, width, height)
     grey = image.colour == "GREY"
     interleaved = image.layout == "NHWC" and image.plain and order not in yuv_frames.SHAPES
 
@@ -71,7 +67,6 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
         planes = resized(grey_picture(frame, order), used, (0,))
     else:
         planes = resized(frame, used, (0, 1, 2) if order == image.colour.lower() else (2, 1, 0))
-    place = Box(max(0, target.left), max(0, target.top), visible.width, visible.height)
     return _normalised(image, planes, place)
 
 
@@ -116,6 +111,17 @@ def frame_size(frame: Array, order: str) -> tuple[int, int]:
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or not frame.size:
         raise UsageError(f"a frame is uint8 [height, width, 3], not {frame.dtype} {list(frame.shape)}")
     return frame.shape[1], frame.shape[0]
+
+
+@lru_cache(maxsize=16)
+def _areas(image: ImageInput, width: int, height: int) -> tuple[Box, Box, Box, Box]:
+    """Return the part of a frame that is used, its place in the input, which may reach beyond the input, the
+    part of that place within the input, and the position of that part in the input."""
+    used, target = _layout(image, width, height)
+    left, top = max(0, -target.left), max(0, -target.top)
+    visible = Box(left, top, min(target.width, image.width), min(target.height, image.height))
+    place = Box(max(0, target.left), max(0, target.top), visible.width, visible.height)
+    return used, target, visible, place
 
 
 def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
@@ -163,9 +169,10 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
     whole = feed[0] if image.layout == "NCHW" else feed[0].transpose(2, 0, 1)
     bottom, right = target.top + target.height, target.left + target.width
     if (target.width, target.height) != (image.width, image.height):
-        margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
-        whole[:, : target.top] = whole[:, bottom:] = margin
-        whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
+        row = _margin(image)
+        whole[:, : target.top] = whole[:, bottom:] = row
+        middle = whole[:, target.top : bottom]
+        middle[:, :, : target.left], middle[:, :, right:] = row[:, :, : target.left], row[:, :, right:]
     region = whole[:, target.top : bottom, target.left : right]
     if image.layout == "NCHW" and dtype == np.float32 and not image.plain:
         _values(image, planes, region)
@@ -182,10 +189,28 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
 def _values(image: ImageInput, planes: Array, out: Array | None = None) -> Array:
     if image.plain:
         return planes
-    mean = np.asarray(image.mean, np.float32)[:, None, None]
-    std = np.asarray(image.std, np.float32)[:, None, None]
-    values: Array = np.subtract(planes, mean, out=out, dtype=np.float32)
+    mean, std = _scale(image)
+    values = kept_array(planes.shape, np.float32) if out is None else out
+    values[:] = planes  # all at once: numpy's subtract would convert piece by piece
+    if any(image.mean):
+        values -= mean
     values /= std
     if image.dtype in LIMITS:
-        values = np.clip(np.rint(values), *LIMITS[image.dtype])
+        np.clip(np.rint(values, out=values), *LIMITS[image.dtype], out=values)
     return values
+
+
+@lru_cache(maxsize=16)
+def _margin(image: ImageInput) -> Array:
+    """Return a row of padding, [channels, 1, width] in the input's dtype and order in memory."""
+    values = _values(image, np.full((image.channels, 1, image.width), image.pad, np.uint8))
+    if image.layout == "NCHW":
+        return values.astype(image.dtype)
+    return np.ascontiguousarray(values.transpose(1, 2, 0), image.dtype).transpose(2, 0, 1)
+
+
+@lru_cache(maxsize=16)
+def _scale(image: ImageInput) -> tuple[Array, Array]:
+    """Return mean and standard deviation, float32 [channels, 1, 1]."""
+    mean, std = np.array((image.mean, image.std), np.float32)[:, :, None, None]
+    return mean, std

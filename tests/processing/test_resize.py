@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -65,7 +66,7 @@ def test_whole_ratios_are_opencv_in_any_window(
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize(("source", "size"), [*SIZES, ((90, 60), (30, 20))])
+@pytest.mark.parametrize(("source", "size"), [*SIZES, ((120, 80), (30, 20))])
 def test_opencv_resizes_if_its_bytes_are_equal(
     source: tuple[int, int], size: tuple[int, int], interleaved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,15 @@ def test_opencv_resizes_if_its_bytes_are_equal(
     for count in (2, 3):  # once on noise and once on the frame, then on the frame alone
         np.testing.assert_array_equal(resized(frame, *size, **how), first)
         assert len(calls) == count
+
+
+def test_pixels_are_picked_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    cv2 = pytest.importorskip("cv2")
+    frame = picture(90, 60)
+    expected = cv2.resize(frame, (30, 20))
+    monkeypatch.delattr(cv2, "resize")
+    for _ in range(3):
+        np.testing.assert_array_equal(resized(frame, 30, 20), expected)
 
 
 @pytest.mark.parametrize("channels", [(0,), (1,), (2, 0), (1, 1, 1), (2, 1, 0)])
@@ -254,12 +264,33 @@ def test_threads_do_not_share_scratch() -> None:
         np.testing.assert_array_equal(planes, expected[index % 8])
 
 
-def test_grey_is_opencvs() -> None:
+@pytest.mark.parametrize("grey_of", [grey_picture, resize._grey])
+def test_grey_is_opencvs(grey_of: Callable[[Array, str], Array]) -> None:
     cv2 = pytest.importorskip("cv2")
     frame = picture(64, 48)
     grey = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
-    np.testing.assert_array_equal(grey_picture(frame, "bgr")[:, :, 0], grey)
-    np.testing.assert_array_equal(grey_picture(frame[:, :, ::-1], "rgb")[:, :, 0], grey)
+    np.testing.assert_array_equal(grey_of(frame, "bgr")[:, :, 0], grey)
+    np.testing.assert_array_equal(grey_of(frame[:, :, ::-1], "rgb")[:, :, 0], grey)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_grey_of_opencv_that_differs_is_not_used(is_whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    cv2 = pytest.importorskip("cv2")
+    real, frame = cv2.cvtColor, picture(64, 48)
+    expected = real(frame, cv2.COLOR_BGR2GRAY)
+
+    def one_off(*args: Any, dst: Array) -> None:
+        real(*args, dst=dst)
+        dst[dst > 200] -= 1
+
+    if is_whole:
+        monkeypatch.setattr(cv2, "cvtColor", one_off)
+    else:
+        monkeypatch.setitem(sys.modules, "cv2", ModuleType("cv2"))
+    resize._grey_equals_opencv.cache_clear()
+    found = grey_picture(frame, "bgr")
+    resize._grey_equals_opencv.cache_clear()
+    np.testing.assert_array_equal(found[:, :, 0], expected)
 
 
 @pytest.mark.parametrize("how", [{}, {"interpolation": "cubic"}, {"antialias": True}])
