@@ -78,8 +78,8 @@ class CachedDecoder:
         """Return the number of a text's first tokens that the cache holds."""
         return common_length(self.tokens, tokens) if self.whole else 0
 
-    def read(self, tokens: list[int], rows: int = 1) -> Array | None:
-        """Run one engine step: compute the next PART_TOKENS tokens of a text that are not in the cache.
+    def read(self, tokens: list[int], rows: int = 1, part_tokens: int = PART_TOKENS) -> Array | None:
+        """Run one engine step: compute the next ``part_tokens`` tokens of a text that are not in the cache.
 
         Args:
             tokens: The whole text, at least ``rows``.
@@ -97,7 +97,7 @@ class CachedDecoder:
             self.forget()
         try:
             start = self._reuse(tokens, start, rows)
-            end = start + PART_TOKENS
+            end = start + part_tokens
             if end >= len(tokens) - rows:
                 end = len(tokens)
             part = tokens[start:end]

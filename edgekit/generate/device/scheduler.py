@@ -16,7 +16,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.errors import NonFiniteOutputError, UsageError
-from edgekit.generate.device.cached_decoder import CachedDecoder, logits_of_batch
+from edgekit.generate.device.cached_decoder import PART_TOKENS, CachedDecoder, logits_of_batch
 from edgekit.generate.device.loaded_decoder import LoadedDecoder
 from edgekit.system.interrupts import Background, in_engine
 from edgekit.tensor_spec import Array, Json
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 IDLE_S = 1.0
 """Seconds without a request after which the thread ends."""
+SHARED_PART_TOKENS = 32
+"""Tokens of a prompt that one engine step reads while other texts are generated, which wait for the step."""
 WAIT_SHARE = 0.25
 """Share of the last batch's time that the next batch waits for the texts of the last one. Sampling a token
 takes far less; a slow reader delays the others this once."""
@@ -173,13 +175,16 @@ class Scheduler:
     def _waiting(self) -> list[ScheduledCall]:
         """Return the requests to serve. Drop those whose caller was interrupted; reply to those whose text is
         to stop."""
-        while not self._inbox.empty():
-            self._requests.append(self._inbox.get())
+        self._take_inbox()
         self._requests = [request for request in self._requests if not (request.left or request.done)]
         for request in list(self._requests):
             if isinstance(request, LogitsRequest) and request.stream.stops:
                 self._reply(request, None)
         return list(self._requests)
+
+    def _take_inbox(self) -> None:
+        while not self._inbox.empty():
+            self._requests.append(self._inbox.get())
 
     def _admit(self, request: LogitsRequest) -> bool:
         """Assign a cache to a text. Return False while all caches belong to prompts that are being read.
@@ -208,7 +213,7 @@ class Scheduler:
             if self._joins_batch(request):
                 self._compute_batch(request)
                 return
-            rows = request.cache.read(request.tokens, request.rows)
+            rows = request.cache.read(request.tokens, request.rows, self._part_tokens(request))
         except UsageError:
             raise
         except Exception as problem:  # an engine may throw anything
@@ -217,8 +222,15 @@ class Scheduler:
         if rows is not None:
             self._reply_logits(request, rows)
             return
-        self._requests.remove(request)
-        self._requests.append(request)  # others first, before the next part
+        self._take_inbox()
+        self._requests.remove(request)  # others first, also those that came during this part
+        self._requests.append(request)
+
+    def _part_tokens(self, request: LogitsRequest) -> int:
+        """Return the number of a prompt's tokens to read in one step: fewer if other texts wait for it."""
+        pool = self.decoder.pool
+        shared = len(self._requests) > 1 or (pool is not None and pool.is_used_by_another(request.stream))
+        return SHARED_PART_TOKENS if shared else PART_TOKENS
 
     def _joins_batch(self, request: ScheduledCall) -> bool:
         pool = self.decoder.pool if self.decoder.batches else None

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.generate.device.cached_decoder import PART_TOKENS
-from edgekit.generate.device.scheduler import Scheduler
+from edgekit.generate.device.scheduler import SHARED_PART_TOKENS, Scheduler
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
 from tests.generate.device.conftest import Open, held, queued
@@ -60,7 +60,27 @@ def test_an_engine_without_batches_serves_others_between_the_parts_of_a_prompt(o
         threads = started(session._scheduler, [lambda: next(long), lambda: next(short)])
     for thread in threads:
         thread.join()
-    assert steps[:2] == [PART_TOKENS, 1]
+    assert steps[:2] == [SHARED_PART_TOKENS, 1]
+
+
+def test_a_short_prompt_that_comes_during_a_part_of_a_long_one_is_read_before_the_next_part(
+    opened: Open,
+) -> None:
+    steps, threads = list[int](), list[threading.Thread]()
+
+    def before(tokens: Sequence[int]) -> None:
+        steps.append(len(tokens))
+        if len(steps) == 1:
+            threads.append(threading.Thread(target=short.text))
+            threads[0].start()
+            until(lambda: session._scheduler._inbox.qsize() == 1)
+
+    session = opened(NumpyDecoder(before=before), conversations=2)
+    short, long = session.generate("short", max_tokens=1), session.generate("x" * 300, max_tokens=1)
+    long.text()
+    threads[0].join()
+    assert steps[:2] == [PART_TOKENS, len("short")]
+    assert sum(steps) == 300 + len("short")
 
 
 def test_a_prompt_keeps_its_cache_until_it_is_read(opened: Open) -> None:
