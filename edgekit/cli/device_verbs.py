@@ -192,6 +192,4 @@ def _measure_in_browser(
     device = report.device
     machine = {"cpu": device.cpu, "isa": [], "machine": device.machine, "system": device.system}
     ran = run_now(facts, [row for row in report.results if "p50_ms" in row], machine)
-    terminal.answer(
-        as_json, {**ran.as_json(), "devices": rows, "results": report.results}, report.render()
-    )
+    terminal.answer(as_json, {**ran.as_json(), "devices": rows, "results": report.results}, report.render())
