@@ -15,7 +15,7 @@ from docs.site.errors import errors_page
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 CONFIG = Path(__file__).with_name("zensical.toml")
-FOLDERS = ("", "measured", "decisions")
+FOLDERS = ("", "devices", "measured", "decisions")
 """Folders of docs/ whose documents are pages."""
 GENERATED = {"api.md": api_page, "commands.md": commands_page, "errors.md": errors_page}
 """Page of the site -> what writes it."""

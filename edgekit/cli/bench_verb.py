@@ -110,6 +110,7 @@ def bench(
     from edgekit.compiler.bench import history as bench_history
     from edgekit.compiler.bench import limits as bench_limits
     from edgekit.compiler.bench import sweep as bench_sweep
+    from edgekit.devices.worker import device_facts
     from edgekit.processing.generation import is_generation
 
     _need_files(history, plot, trace)
@@ -122,10 +123,10 @@ def bench(
 
     def judged(results: list[dict[str, Any]], machine: Mapping[str, Any]) -> tuple[list[str], str, Run]:
         wrong = bench_limits.beyond(results, checks, baseline_results)
-        return wrong, benching.render(results), bench_history.run_now(bundle.name, digest, results, machine)
+        return wrong, benching.render(results), bench_history.run_now(facts, results, machine)
 
     with open_bundle(bundle) as opened:
-        digest = opened.digest  # of what is measured: --merge makes another
+        facts = bench_history.bundle_facts(opened)  # of what is measured: --merge makes another
         if is_generation(opened.card):
             _bench_text(opened, ctx.params)
             return
@@ -136,7 +137,7 @@ def bench(
             return
         with sound_answer(device):
             wrong, text, ran = judged(measured.results, measured.device)
-        document: dict[str, Any] = {"device": measured.device, "results": measured.results}
+        document: dict[str, Any] = {**ran.as_json(), "device": measured.device}
     else:
         with open_bundle(bundle) as opened:
             opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
@@ -149,9 +150,9 @@ def bench(
             swept = []
             for name in names if points else ():
                 swept += bench_sweep.sweep(opened, name, points, seconds=seconds)
-        wrong, text, ran = judged(results, bench_history.this_machine())
+        wrong, text, ran = judged(results, device_facts())
         text += f"\n\n{bench_sweep.render_sweep(swept)}" if swept else ""
-        document = {"results": results, **({"sweep": swept} if points else {})}
+        document = {**ran.as_json(), **({"sweep": swept} if points else {})}
     document |= {"beyond": wrong} if checks else {}
     text += "".join(f"\n  beyond    {line}" for line in wrong)
     written, lines = _written(history, plot, ran)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import F, as_json_option, need_writable, path_option, refuse_given
+from edgekit.cli.arguments import (
+    F,
+    as_json_option,
+    need_writable,
+    open_bundle,
+    path_option,
+    refuse_given,
+)
 from edgekit.cli.command_group import main
 from edgekit.errors import DeviceError, UsageError
 from edgekit.system.progress import step
@@ -160,6 +167,7 @@ def _measure_in_browser(
     listen: str | None,
     as_json: bool,
 ) -> None:
+    from edgekit.compiler.bench.history import bundle_facts, run_now
     from edgekit.devices import inventory
     from edgekit.web.browser_device import measure_in_browser
 
@@ -168,6 +176,8 @@ def _measure_in_browser(
     if merge:
         need_writable(bundle, "the bundle")
     name = names[0] if names else None
+    with open_bundle(bundle) as opened:
+        facts = bundle_facts(opened)  # of what is measured: --merge makes another
     address, report = measure_in_browser(
         bundle,
         name,
@@ -179,4 +189,7 @@ def _measure_in_browser(
         merge=merge,
     )
     rows = [row for row in inventory.known_devices() if row["address"] == address]
-    terminal.answer(as_json, {"devices": rows, "results": report.results}, report.render())
+    device = report.device
+    machine = {"cpu": device.cpu, "isa": [], "machine": device.machine, "system": device.system}
+    ran = run_now(facts, [row for row in report.results if "p50_ms" in row], machine)
+    terminal.answer(as_json, {**ran.as_json(), "devices": rows, "results": report.results}, report.render())

@@ -121,22 +121,27 @@ function besideIt(place) {
 }
 
 // Start the worker. A worker from a blob: URL has the page's Content Security Policy; one from a file has the
-// policy in that file's headers, and a static host sends none.
+// policy in that file's headers, and a static host sends none. A bundler looks for the line `new Worker(new URL(...))`
+// with the global name, and puts a worker of its own there, which starts by its address alone.
 function worker(onmessage, onend) {
-  let url;
-  // A bundler looks for `new Worker(new URL(...))`, bundles the file and puts the address of the result there.
-  const Worker = class extends globalThis.Worker {
+  const {Worker: Native} = globalThis;
+  let url, started, isReady = false;
+  globalThis.Worker = class extends Native {
     constructor(file, options) {
-      url = URL.createObjectURL(new Blob([`import ${JSON.stringify(file.href)};`], {type: 'text/javascript'}));
-      super(url, options);
+      const {href, pathname} = new URL(file, location.href), isOwn = pathname.endsWith('/session-worker.js');
+      if (isOwn) url = URL.createObjectURL(new Blob([`import ${JSON.stringify(href)};`], {type: 'text/javascript'}));
+      super(url ?? file, options);
     }
   };
-  const started = new Worker(new URL('./session-worker.js', import.meta.url), {type: 'module'});
-  let isReady = false;
+  try {
+    started = new Worker(new URL('./session-worker.js', import.meta.url), {type: 'module'});
+  } finally {
+    globalThis.Worker = Native;
+  }
   started.onmessage = ({data}) => {
     if (data === 'ready') {
       isReady = true;
-      URL.revokeObjectURL(url);
+      if (url) URL.revokeObjectURL(url);
     } else {
       onmessage(data);
     }

@@ -113,7 +113,8 @@ def engine_files(
         _, content = brought.get(lock.integrity, (None, None))
         for name, data in _files(lock, content).items():
             if webgpu or not any(part in name for part in WEBGPU):
-                chosen[f"{folder}/{name}"] = _as_module(name, data) if target == "tflite" else data
+                path, data = _as_module(name, data) if target == "tflite" else (name, data)
+                chosen[f"{folder}/{path}"] = data
     return chosen
 
 
@@ -162,11 +163,13 @@ def unpacked(package: bytes, lock: Lock) -> dict[str, bytes]:
     return files
 
 
-def _as_module(name: str, content: bytes) -> bytes:
+def _as_module(name: str, content: bytes) -> tuple[str, bytes]:
+    """Return a file of LiteRT.js as a module of its own, by whose name bundlers know it for one."""
+    module = name.removesuffix(".js") + ".mjs"
     if name == "index.js":
         assert content.count(LOADER[0]) == 1
-        return content.replace(*LOADER)
-    return content + EXPORT if name.endswith(".js") else content
+        return module, content.replace(*LOADER)
+    return (module, content + EXPORT) if name.endswith(".js") else (name, content)
 
 
 def _cached(folder: Path, lock: Lock) -> dict[str, bytes] | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ FILES = (
     "microphone-worklet.js",
     "microphone.js",
     "onnxruntime.js",
+    "package.json",
     "page.css",
     "page.js",
     "session-worker.js",
@@ -52,8 +54,8 @@ FILES = (
     "signature.js",
     "timeline.js",
 )
-WORKER, BUNDLE = "service-worker.js", "model.edgekit"
-NOT_LOADED = ("edgekit.d.ts",)
+WORKER, BUNDLE, ADDRESSES = "service-worker.js", "model.edgekit", "files.js"
+NOT_LOADED = ("edgekit.d.ts", "package.json")
 """Files that no page loads."""
 PROVIDERS = '<meta name="providers" content="wasm">'
 PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
@@ -107,6 +109,8 @@ def write_web(
         for name, content in engines.items():
             (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_bytes(content)
+        addresses = (root / ADDRESSES).read_text("utf-8").splitlines(keepends=True)
+        (root / ADDRESSES).write_text("".join(line for line in addresses if _is_here(root, line)), "utf-8")
         bundle.save(root / BUNDLE)
         if (root / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
             raise UsageError(
@@ -137,6 +141,12 @@ def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
         yield "the bundle has no card: the page checks engines, but predicts nothing"
     elif not predicts(bundle):
         yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
+
+
+def _is_here(root: Path, line: str) -> bool:
+    """Return whether a line of files.js names no file, or one that was written."""
+    found = re.search(r"new URL\('\./([^']+)'", line)
+    return found is None or (root / found[1]).is_file()
 
 
 def _worker(folder: Path, names: list[str]) -> str:

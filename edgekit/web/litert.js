@@ -11,14 +11,14 @@ let imported, lastLine = '';
 // What the engine logs is not the page's; its last line is the cause if it fails.
 async function createWasmLib(Library, script, files) {
   const urlOf = (path) => files[path.split('/').pop()];
-  const {default: start} = await import(/* @vite-ignore */ urlOf(script));
+  const {default: start} = await import(/* @vite-ignore */ /* webpackIgnore: true */ /* turbopackIgnore: true */ urlOf(script));
   const keep = (line) => { lastLine = line; };
   return new Library(await start({locateFile: urlOf, print: keep, printErr: keep}));
 }
 
 async function liteRt(files) {
   globalThis[CREATE] = (Library, script) => createWasmLib(Library, script, files);
-  imported ??= import(/* @vite-ignore */ files['index.js']).then(async (library) => {
+  imported ??= import(/* @vite-ignore */ /* webpackIgnore: true */ /* turbopackIgnore: true */ files['index.js']).then(async (library) => {
     await withoutWarnings(() => library.loadLiteRt('./'));  // of no GPU, which may not be asked for
     return library;
   }).catch((problem) => {

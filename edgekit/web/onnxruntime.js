@@ -10,7 +10,7 @@ const imported = {};
 
 async function onnxRuntime(provider, files) {
   const [library, mjs, wasm] = LIBRARIES[provider].map((name) => files[name]);
-  imported[provider] ??= import(/* @vite-ignore */ library).then((ort) => {
+  imported[provider] ??= import(/* @vite-ignore */ /* webpackIgnore: true */ /* turbopackIgnore: true */ library).then((ort) => {
     ort.env.wasm.wasmPaths = {mjs, wasm};
     ort.env.wasm.numThreads = 1;  // more threads need COOP and COEP, which a static host rarely sends
     ort.env.logLevel = 'error';

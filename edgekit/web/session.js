@@ -1,6 +1,5 @@
 // A bundle: checked by libedgekit, run by onnxruntime-web. edgekit.js is its other end, in the page.
 import {Core, EdgeKitError} from './core.js';
-import {files as ownFiles} from './files.js';
 import {load as loadLiteRt} from './litert.js';
 import {load as loadOnnxRuntime} from './onnxruntime.js';
 import {LIMIT_BYTES as SIGNATURE_LIMIT_BYTES, checkSignature} from './signature.js';
@@ -26,7 +25,7 @@ class LocalSession {
   #firstMs = 0;
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
-  async open(source, {variant, strict, providers, keys, signature, files = ownFiles()}, onprogress) {
+  async open(source, {variant, strict, providers, keys, signature, files}, onprogress) {
     const {bytes, name} = await bytesOf(source);
     if (keys) {
       const file = await bytesOf(signature, SIGNATURE_LIMIT_BYTES, 'the signature');

@@ -16,6 +16,7 @@ import pytest
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.bundle.device_evidence import device_records, lines
+from edgekit.compiler.bench.history import bundle_facts
 from edgekit.devices import inventory
 from edgekit.errors import DeviceError, UsageError
 from edgekit.web import browser_device
@@ -281,3 +282,7 @@ def test_the_command(program: Any, npm_package: Path, tmp_path: Path) -> None:
     assert running.returncode == 0
     assert [row["address"] for row in shown["devices"]] == ["browser:lab"]
     assert [row["variant"] for row in shown["results"]] == ["colours"]
+    with Bundle.open(path) as opened:
+        assert shown["bundle"] == bundle_facts(opened)
+    assert (shown["machine"]["machine"], shown["machine"]["isa"]) == ("browser", [])
+    assert "Chrom" in shown["machine"]["system"]

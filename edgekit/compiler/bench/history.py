@@ -1,7 +1,9 @@
 """History of ``edgekit bench``: a file of JSON lines, one for each run (https://jsonlines.org/).
 
-    {"time": "2026-11-22T20:10:00Z", "edgekit": "0.1.0", "bundle": {"name", "digest"},
-     "machine": {"cpu", "isa", "machine"}, "results": [what --json gives for a variant, ...]}
+    {"time": "2026-11-22T20:10:00Z", "edgekit": "0.1.0", "bundle": {"name", "digest", "source", "inputs"},
+     "machine": {"cpu", "isa", "machine", "system"}, "results": [what --json gives for a variant, ...]}
+
+``--json`` of ``edgekit bench`` and of ``edgekit devices --browser`` has the same fields.
 
 A line is written at once, under a lock, and removed if it can't be written completely.
 """
@@ -15,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit._version import __version__
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import locked
-from edgekit.system.cpu import cpu_name, instruction_sets, processor_kind
 from edgekit.system.formats.strict_json import brief, decode, encode
 from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Json
@@ -37,6 +39,9 @@ class Run(NamedTuple):
         bundle, digest: File name of the bundle, and the sha256 of its manifest.
         cpu, isa, machine: The processor's name, instruction sets and kind.
         results: A mapping for each variant, see :func:`edgekit.compiler.bench.bench.bench`.
+        source: sha256 of the model that the bundle was built from; "" in older lines.
+        inputs: Name -> shape of the model's inputs.
+        system: Operating system, and the browser if one measured.
     """
 
     time: str
@@ -47,42 +52,58 @@ class Run(NamedTuple):
     isa: tuple[str, ...]
     machine: str
     results: tuple[Mapping[str, Any], ...]
+    source: str = ""
+    inputs: Mapping[str, Json] = {}
+    system: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "time": self.time,
             "edgekit": self.edgekit,
-            "bundle": {"name": self.bundle, "digest": self.digest},
-            "machine": {"cpu": self.cpu, "isa": list(self.isa), "machine": self.machine},
+            "bundle": {
+                "name": self.bundle,
+                "digest": self.digest,
+                "source": self.source,
+                "inputs": dict(self.inputs),
+            },
+            "machine": {
+                "cpu": self.cpu,
+                "isa": list(self.isa),
+                "machine": self.machine,
+                "system": self.system,
+            },
             "results": [dict(result) for result in self.results],
         }
 
 
-def this_machine() -> dict[str, Any]:
-    """Return ``{cpu, isa, machine}`` of this machine's processor."""
-    return {"cpu": cpu_name(), "isa": list(instruction_sets()), "machine": processor_kind()}
+def bundle_facts(bundle: Bundle) -> dict[str, Any]:
+    """Return ``{name, digest, source, inputs}`` of a bundle, as :class:`Run` has them."""
+    inputs = {spec.name: list(spec.shape) for spec in bundle.inputs}
+    source = bundle.manifest["source"]["sha256"]
+    return {"name": bundle.name, "digest": bundle.digest, "source": source, "inputs": inputs}
 
 
 def run_now(
-    bundle: str, digest: str, results: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]
+    bundle: Mapping[str, Any], results: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]
 ) -> Run:
     """Create the record of a run that ends now.
 
     Args:
-        bundle, digest: Name and digest of the bundle.
+        bundle: The result of :func:`bundle_facts`.
         results: Results in the format of ``edgekit bench --json``.
-        machine: ``{cpu, isa, machine}`` from :func:`this_machine` or a device.
+        machine: ``{cpu, isa, machine, system}`` of this machine or a device.
 
     Raises:
         KeyError, TypeError, ValueError: the results or the machine lack an entry; a device's response is
             not trusted.
     """
+    facts = {name: machine[name] for name in ("cpu", "machine", "system")}
     return _run(
         {
             "time": datetime.now(timezone.utc).strftime(TIME_FORMAT),
             "edgekit": __version__,
-            "bundle": {"name": bundle, "digest": digest},
-            "machine": {"cpu": machine["cpu"], "isa": list(machine["isa"]), "machine": machine["machine"]},
+            "bundle": dict(bundle),
+            "machine": {**facts, "isa": list(machine["isa"])},
             "results": [dict(result) for result in results],
         }
     )
@@ -167,6 +188,9 @@ def _run(value: Json) -> Run:
         tuple(isa),
         _text(machine, "machine"),
         tuple(results),
+        _text({"source": "", **bundle}, "source"),
+        _object(bundle.get("inputs", {}), "inputs"),
+        _text({"system": "", **machine}, "system"),
     )
 
 

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from edgekit._version import __version__
-from edgekit.compiler.bench.history import append_run, read_history, run_now, this_machine
+from edgekit.compiler.bench.history import append_run, read_history, run_now
+from edgekit.devices.worker import device_facts
 from edgekit.errors import UsageError
+from edgekit.system import cpu
 
+FACTS = {"name": "m.edgekit", "digest": "d" * 64, "source": "e" * 64, "inputs": {"x": [1, 3]}}
 RESULT: dict[str, Any] = {
     "variant": "ort-fp32",
     "threads": 2,
@@ -34,7 +37,7 @@ RESULT: dict[str, Any] = {
 def history(tmp_path: Path) -> Path:
     path = tmp_path / "h.jsonl"
     for _ in range(2):
-        append_run(path, run_now("m.edgekit", "d" * 64, [RESULT], this_machine()))
+        append_run(path, run_now(FACTS, [RESULT], device_facts()))
     return path
 
 
@@ -42,7 +45,8 @@ def test_a_history_is_read_as_it_was_written(history: Path) -> None:
     first, second = read_history(history)
     assert first.results == second.results == (RESULT,)
     assert (first.edgekit, first.bundle, first.digest) == (__version__, "m.edgekit", "d" * 64)
-    assert [first.cpu, *first.isa] == [this_machine()["cpu"], *this_machine()["isa"]]
+    assert [first.cpu, *first.isa] == cpu.identity()
+    assert (first.source, first.inputs, first.system) == ("e" * 64, {"x": [1, 3]}, device_facts()["system"])
     written_s = calendar.timegm(time.strptime(first.time, "%Y-%m-%dT%H:%M:%SZ"))
     assert abs(time.time() - written_s) < 600
 
@@ -53,7 +57,7 @@ def test_no_file_is_an_empty_history(tmp_path: Path) -> None:
 
 def test_a_line_without_its_end_is_ended_first(history: Path) -> None:
     history.write_bytes(history.read_bytes().rstrip(b"\n"))
-    append_run(history, run_now("m.edgekit", "d" * 64, [RESULT], this_machine()))
+    append_run(history, run_now(FACTS, [RESULT], device_facts()))
     assert len(read_history(history)) == 3
 
 
@@ -102,7 +106,7 @@ def test_a_line_that_has_no_room_is_taken_back(history: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))
     try:
         with pytest.raises(UsageError, match="can't write"):
-            append_run(history, run_now("m.edgekit", "d" * 64, [RESULT], this_machine()))
+            append_run(history, run_now(FACTS, [RESULT], device_facts()))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
