@@ -7,7 +7,9 @@ Weights lie in a file of their own, which ONNX Runtime maps; protobuf's limit of
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.generate.device.adapter import OPTION as ADAPTERS
@@ -18,11 +20,13 @@ from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.tensor_spec import Content, Json
+from edgekit.tensor_spec import Array, Content, Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+EXPERT_PRECISIONS = ("fp32", "fp16", "int8")
+"""QMoE has integer zero points only, and int4's blocks have minima."""
 TAKES_ADAPTERS = True
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
@@ -116,5 +120,41 @@ class _OrtDecoder(DecoderWriter):
         )
         return attended
 
+    def experts(self, prefix: str, x: str) -> str:
+        """Write the experts as one node, which multiplies each expert's rows only: QMoE, of floats MoE."""
+        g, c = self.graph, self.config
+        _, logits, shares = self.routing(prefix, x)
+        names, packed = zip(*(self.expert_weights(prefix, part) for part in ("gate", "up", "down")), strict=True)
+        settings = {
+            "k": c.picked_experts, "activation_type": "swiglu", "activation_alpha": 1.0, "activation_beta": 0.0,
+            "swiglu_fusion": 1, "normalize_routing_weights": int(c.normalized_routing),
+        }  # fmt: skip
+        if not all(len(part) == c.experts for part in packed):
+            floats = [[self.model.weight(name) for name in part] for part in names]
+            stacks = _interleaved(*floats[:2]), np.stack(floats[2])
+            first, second = (
+                self._float(stack, f"{prefix}mlp.experts.{part}")
+                for stack, part in zip(stacks, ("gate_up", "down"), strict=True)
+            )
+            return g.op("MoE", x, logits, first, "", second, domain=CONTRIB, **settings)
+        block = min(weights.block for part in packed for weights in part)
+        stored = [[w.packed().reshape(w.outputs, -1) for w in part] for part in packed]
+        scales = [[np.repeat(w.scales, w.block // block, axis=1) for w in part] for part in packed]
+        inputs = []
+        for part, stack in (("stored", stored), ("scales", scales)):
+            inputs.append(g.constant(_interleaved(*stack[:2]), f"{prefix}mlp.experts.gate_up/{part}"))
+            inputs.append(g.constant(np.stack(stack[2]), f"{prefix}mlp.experts.down/{part}"))
+        gate_up, down, gate_up_scales, down_scales = inputs
+        return g.op(
+            "QMoE", x, logits, gate_up, gate_up_scales, "", down, down_scales, *[""] * 7, shares,
+            domain=CONTRIB, expert_weight_bits=8, block_size=block, **settings,
+        )  # fmt: skip
+
     def end(self) -> None:
         self.graph.output("logits", "float32", ["texts", "rows", self.config.vocabulary])
+
+
+def _interleaved(gates: Sequence[Array], ups: Sequence[Array]) -> Array:
+    """Stack the rows of two matrices of each expert in turns: [experts, 2 * outputs, inputs]."""
+    experts = [np.stack(pair, axis=1).reshape(2 * len(pair[0]), -1) for pair in zip(gates, ups, strict=True)]
+    return np.stack(experts)
