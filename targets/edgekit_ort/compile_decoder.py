@@ -7,7 +7,8 @@ Weights lie in a file of their own, which ONNX Runtime maps; protobuf's limit of
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -124,37 +125,36 @@ class _OrtDecoder(DecoderWriter):
         """Write the experts as one node, which multiplies each expert's rows only: QMoE, of floats MoE."""
         g, c = self.graph, self.config
         _, logits, shares = self.routing(prefix, x)
-        names, packed = zip(*(self.expert_weights(prefix, part) for part in ("gate", "up", "down")), strict=True)
-        settings = {
-            "k": c.picked_experts, "activation_type": "swiglu", "activation_alpha": 1.0, "activation_beta": 0.0,
-            "swiglu_fusion": 1, "normalize_routing_weights": int(c.normalized_routing),
+        parts = [self.expert_weights(prefix, part) for part in ("gate", "up", "down")]
+        stem = f"{prefix}mlp.experts."
+        settings: dict[str, Any] = {
+            "k": c.picked_experts, "activation_type": "swiglu", "activation_alpha": 1.0,
+            "activation_beta": 0.0, "swiglu_fusion": 1,
+            "normalize_routing_weights": int(c.normalized_routing), "domain": CONTRIB,
         }  # fmt: skip
-        if not all(len(part) == c.experts for part in packed):
-            floats = [[self.model.weight(name) for name in part] for part in names]
-            stacks = _interleaved(*floats[:2]), np.stack(floats[2])
-            first, second = (
-                self._float(stack, f"{prefix}mlp.experts.{part}")
-                for stack, part in zip(stacks, ("gate_up", "down"), strict=True)
-            )
-            return g.op("MoE", x, logits, first, "", second, domain=CONTRIB, **settings)
-        block = min(weights.block for part in packed for weights in part)
-        stored = [[w.packed().reshape(w.outputs, -1) for w in part] for part in packed]
-        scales = [[np.repeat(w.scales, w.block // block, axis=1) for w in part] for part in packed]
-        inputs = []
-        for part, stack in (("stored", stored), ("scales", scales)):
-            inputs.append(g.constant(_interleaved(*stack[:2]), f"{prefix}mlp.experts.gate_up/{part}"))
-            inputs.append(g.constant(np.stack(stack[2]), f"{prefix}mlp.experts.down/{part}"))
-        gate_up, down, gate_up_scales, down_scales = inputs
-        return g.op(
-            "QMoE", x, logits, gate_up, gate_up_scales, "", down, down_scales, *[""] * 7, shares,
-            domain=CONTRIB, expert_weight_bits=8, block_size=block, **settings,
-        )  # fmt: skip
+        if not all(len(packed) == c.experts for _, packed in parts):
+            floats = [np.stack([self.model.weight(name) for name in names]) for names, _ in parts]
+            first = self._float(_interleaved(*floats[:2]), f"{stem}gate_up")
+            second = self._float(floats[2], f"{stem}down")
+            return g.op("MoE", x, logits, first, "", second, **settings)
+        block = min(weights.block for _, packed in parts for weights in packed)
+        inputs = [x, logits]
+        stored = [np.stack([w.packed().reshape(w.outputs, -1) for w in packed]) for _, packed in parts]
+        scales = [np.stack([np.repeat(w.scales, w.block // block, 1) for w in packed]) for _, packed in parts]
+        for part, both in (
+            ("gate_up", (_interleaved(*stored[:2]), _interleaved(*scales[:2]))),
+            ("down", (stored[2], scales[2])),
+        ):
+            names = f"{stem}{part}/stored", f"{stem}{part}/scales"
+            inputs += [*map(g.constant, both, names), ""]
+        settings |= {"expert_weight_bits": 8, "block_size": block}
+        return g.op("QMoE", *inputs, *[""] * 6, shares, **settings)
 
     def end(self) -> None:
         self.graph.output("logits", "float32", ["texts", "rows", self.config.vocabulary])
 
 
-def _interleaved(gates: Sequence[Array], ups: Sequence[Array]) -> Array:
-    """Stack the rows of two matrices of each expert in turns: [experts, 2 * outputs, inputs]."""
-    experts = [np.stack(pair, axis=1).reshape(2 * len(pair[0]), -1) for pair in zip(gates, ups, strict=True)]
-    return np.stack(experts)
+def _interleaved(gates: Array, ups: Array) -> Array:
+    """Put the rows of two stacks [experts, outputs, n] in turns: [experts, 2 * outputs, n]."""
+    pairs: Array = np.stack([gates, ups], axis=2)
+    return pairs.reshape(len(gates), -1, gates.shape[2])

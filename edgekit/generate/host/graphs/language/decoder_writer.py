@@ -1,7 +1,8 @@
 """Writer of a language model's decoder graph; a target overrides parts with its engine's operators.
 
     embedding -> layers x [norm -> q k v -> rotation -> attention over the cache -> product -> add
-                           norm -> activation(gate) * up -> product, or experts -> add] -> the last rows -> norm -> logits
+                           norm -> activation(gate) * up -> product, or experts -> add]
+              -> the last rows -> norm -> logits
 
 A target defines how it keeps the cache (``attention``), and its operators for products and norms. This module
 has the parts shared by all engines: order, biases, and features of architectures (norms of q, k and outputs,
@@ -258,7 +259,7 @@ class DecoderWriter(ABC):
         )
 
     def routing(self, prefix: str, x: str) -> tuple[str, str, str]:
-        """Flatten x to rows [T, width]. Return them with the router's logits and probabilities, [T, experts]."""
+        """Flatten x to rows [T, width]. Return them, and the router's logits and shares [T, experts]."""
         g = self.graph
         rows = g.op("Reshape", x, g.ints(-1, self.config.width))
         logits = self.linear(rows, prefix + ROUTER)

@@ -268,9 +268,7 @@ def check_sizes(config: DecoderConfig, location: str) -> None:
         size = getattr(config, name)
         if not 0 < size <= limit:
             raise ModelError(f"{location}: its {name} is {size}; it must be 1 to {limit}")
-    if config.experts and not (
-        0 < config.picked_experts <= config.experts <= EXPERTS_LIMIT // config.layers
-    ):
+    if config.experts and not (0 < config.picked_experts <= config.experts <= EXPERTS_LIMIT // config.layers):
         raise ModelError(
             f"{location}: a token picks {config.picked_experts} of {config.experts} experts in each of "
             f"{config.layers} layers, which is not possible"

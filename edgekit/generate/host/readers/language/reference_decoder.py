@@ -3,7 +3,8 @@
 It shares no code with the targets. Each layer's weights are read once for all texts and then released, and
 the embedding is on pages of a file, so that a model needs the memory of one matrix only. Formulas: RMSNorm
 (Zhang and Sennrich 2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie
-et al. 2023), the gated MLP (Shazeer 2020), experts (Shazeer et al. 2017), and for Gemma 2 and 3 their technical reports.
+et al. 2023), the gated MLP (Shazeer 2020), experts (Shazeer et al. 2017), and for Gemma 2 and 3 their
+technical reports.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class ReferenceDecoder:
         if config.normalized_routing:
             shares /= shares.sum(axis=-1, keepdims=True)
         outputs = np.zeros_like(x)
-        for expert in np.flatnonzero(shares.any(axis=0)):
+        for expert in np.flatnonzero(shares.any(axis=0)).tolist():
             rows = np.flatnonzero(shares[:, expert])
             outputs[rows] += shares[rows, expert, None] * self._mlp(prefix + expert_prefix(expert), x[rows])
         return outputs
