@@ -30,9 +30,10 @@ from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+EXPERT_PRECISIONS = ("fp32", "fp16", "int8")
 TAKES_ADAPTERS = True
 OURS = "edgekit"
-"""Domain of the operator that ``_conversion`` turns into OpenVINO's; no file has it."""
+"""Domain of the operators that ``_conversions`` turn into OpenVINO's; no file has it."""
 MODEL, DATA = "decoder.onnx", "decoder.data"
 
 
@@ -58,7 +59,7 @@ def compile_decoder(
             graph.write_data(file)
         (folder / MODEL).write_bytes(proto.SerializeToString())
         core = package.Core()
-        core.add_extension(_conversion())
+        core.add_extension(_conversions())
         read = core.read_model(str(folder / MODEL))
         _keep_cache_as_state(package, read, writer)
         for number, node in enumerate(read.get_ordered_ops()):  # its own names count up in a process
@@ -127,12 +128,44 @@ class _OpenvinoDecoder(DecoderWriter):
         weights = g.op("Softmax", g.op("Add", scores, mask), axis=-1)
         return self.join_heads(g.op("MatMul", weights, whole[1]))
 
+    def experts(self, prefix: str, x: str) -> str:
+        """Write all experts, each times its share of every row. The plugin finds this form
+        (``ConvertTiledMoeBlockTo3GatherMatmuls``), and computes the picked ones only (``GatherMatmul``)."""
+        g, c = self.graph, self.config
+        rows, _, shares = self.routing(prefix, x)
+        values, picked = g.ops("TopK", [shares, g.ints(c.picked_experts)], 2, axis=-1)
+        if c.normalized_routing:
+            values = g.op("Div", values, g.op("ReduceSum", values, g.ints(-1), keepdims=1))
+        none = g.op("Mul", shares, g.number(0.0))
+        factors = g.op("Transpose", g.op("ScatterElements", none, picked, values, axis=1), perm=[1, 0])
+        factors = g.op("Unsqueeze", g.op("Reshape", factors, g.ints(c.experts, 1, -1)), g.ints(-1))
+        tiled = g.op("Reshape", g.op("Tile", rows, g.ints(c.experts, 1)), g.ints(c.experts, -1, c.width))
+        gate, up = (self._by_expert(prefix, part, tiled) for part in ("gate", "up"))
+        hidden = g.op("Mul", g.activation(gate, c.activation), up)
+        outputs = g.op("Reshape", self._by_expert(prefix, "down", hidden), g.ints(c.experts, 1, -1, c.width))
+        return g.op("ReduceSum", g.op("Mul", outputs, factors), g.ints(0), keepdims=0)
+
+    def _by_expert(self, prefix: str, part: str, x: str) -> str:
+        """Multiply x by a matrix of each expert: [experts, T, inputs] -> [experts, T, outputs]."""
+        g, (names, packed) = self.graph, self.expert_weights(prefix, part)
+        stem = f"{prefix}mlp.experts.{part}"
+        if len(packed) < len(names):
+            whole = self._float(np.stack([self.model.weight(name) for name in names]), stem)
+        else:
+            stored = g.constant(np.stack([w.packed() for w in packed]), f"{stem}/stored")
+            scales = g.constant(np.stack([w.scales[..., None] for w in packed]), f"{stem}/scales")
+            zero = g.constant(np.full((1, 1, 1, 1), 128, np.uint8))
+            blocks = g.op("Sub", g.op("Cast", stored, to=1), g.op("Cast", zero, to=1))
+            shape = g.ints(len(names), packed[0].outputs, packed[0].inputs)
+            whole = g.op("Reshape", g.op("Mul", blocks, scales), shape)
+        return g.op("MatMulTransposed", x, whole, domain=OURS)
+
     def end(self) -> None:
         self.graph.output("logits", "float32", [1, "rows", self.config.vocabulary])
 
 
-def _conversion() -> Any:
-    """Return the conversion of the operator in ``OURS`` for OpenVINO's ONNX reader."""
+def _conversions() -> Any:
+    """Return the conversions of the operators in ``OURS`` for OpenVINO's ONNX reader."""
     import openvino.opset13 as ops
     from openvino.frontend.onnx import ConversionExtension
 
@@ -141,7 +174,13 @@ def _conversion() -> Any:
         scale = ops.constant(np.float32(node.get_attribute("scale")))
         return ops.scaled_dot_product_attention(q, k, v, mask, scale, causal=False).outputs()
 
-    return ConversionExtension("Attention", OURS, attention)
+    def transposed(node: Any) -> Any:
+        return ops.matmul(node.get_input(0), node.get_input(1), False, True).outputs()
+
+    return [
+        ConversionExtension("Attention", OURS, attention),
+        ConversionExtension("MatMulTransposed", OURS, transposed),
+    ]
 
 
 def _keep_cache_as_state(package: Any, read: Any, writer: DecoderWriter) -> None:

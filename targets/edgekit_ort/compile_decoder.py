@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.generate.device.adapter import OPTION as ADAPTERS
@@ -18,11 +21,13 @@ from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
 from edgekit.target import Artifact
-from edgekit.tensor_spec import Content, Json
+from edgekit.tensor_spec import Array, Content, Json
 from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+EXPERT_PRECISIONS = ("fp32", "fp16", "int8")
+"""QMoE has integer zero points only, and int4's blocks have minima."""
 TAKES_ADAPTERS = True
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
@@ -116,5 +121,40 @@ class _OrtDecoder(DecoderWriter):
         )
         return attended
 
+    def experts(self, prefix: str, x: str) -> str:
+        """Write the experts as one node, which multiplies each expert's rows only: QMoE, of floats MoE."""
+        g, c = self.graph, self.config
+        _, logits, shares = self.routing(prefix, x)
+        parts = [self.expert_weights(prefix, part) for part in ("gate", "up", "down")]
+        stem = f"{prefix}mlp.experts."
+        settings: dict[str, Any] = {
+            "k": c.picked_experts, "activation_type": "swiglu", "activation_alpha": 1.0,
+            "activation_beta": 0.0, "swiglu_fusion": 1,
+            "normalize_routing_weights": int(c.normalized_routing), "domain": CONTRIB,
+        }  # fmt: skip
+        if not all(len(packed) == c.experts for _, packed in parts):
+            floats = [np.stack([self.model.weight(name) for name in names]) for names, _ in parts]
+            first = self._float(_interleaved(*floats[:2]), f"{stem}gate_up")
+            second = self._float(floats[2], f"{stem}down")
+            return g.op("MoE", x, logits, first, "", second, **settings)
+        block = min(weights.block for _, packed in parts for weights in packed)
+        inputs = [x, logits]
+        stored = [np.stack([w.packed().reshape(w.outputs, -1) for w in packed]) for _, packed in parts]
+        scales = [np.stack([np.repeat(w.scales, w.block // block, 1) for w in packed]) for _, packed in parts]
+        for part, both in (
+            ("gate_up", (_interleaved(*stored[:2]), _interleaved(*scales[:2]))),
+            ("down", (stored[2], scales[2])),
+        ):
+            names = f"{stem}{part}/stored", f"{stem}{part}/scales"
+            inputs += [*map(g.constant, both, names), ""]
+        settings |= {"expert_weight_bits": 8, "block_size": block}
+        return g.op("QMoE", *inputs, *[""] * 6, shares, **settings)
+
     def end(self) -> None:
         self.graph.output("logits", "float32", ["texts", "rows", self.config.vocabulary])
+
+
+def _interleaved(gates: Array, ups: Array) -> Array:
+    """Put the rows of two stacks [experts, outputs, n] in turns: [experts, 2 * outputs, n]."""
+    pairs: Array = np.stack([gates, ups], axis=2)
+    return pairs.reshape(len(gates), -1, gates.shape[2])

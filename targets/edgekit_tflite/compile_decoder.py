@@ -36,6 +36,7 @@ from edgekit_tflite.compile import compile_model
 from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
 
 PRECISIONS = ("fp32", "fp16", "int8")
+EXPERT_PRECISIONS: tuple[str, ...] = ()
 TAKES_ADAPTERS = False
 PROMPT_TOKENS = 32
 """Of a run that reads a prompt."""

@@ -94,7 +94,8 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
     }
     lacking = doctor.doctor([doctor.EngineCheck("a", doctor.EngineStatus.MISSING, install="pip install a")])
     assert doctor.doctor_text(lacking).splitlines()[0] == (
-        f"  verdict   runs no bundle: it has no engine; cannot build them without onnx: {install_line('build')}"
+        "  verdict   runs no bundle: it has no engine; cannot build them without onnx: "
+        f"{install_line('build')}"
     )
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
     engines = [

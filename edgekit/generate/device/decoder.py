@@ -152,6 +152,8 @@ class DecoderCompiler(Protocol):
 
     PRECISIONS: tuple[str, ...]
     """What it compiles, e.g. ``("fp32", "fp16", "int8", "int4")``."""
+    EXPERT_PRECISIONS: tuple[str, ...]
+    """Those of models with experts, of which it computes the picked ones only; () if it does not."""
     TAKES_ADAPTERS: bool
     """Whether it compiles decoders for adapters."""
 

@@ -178,10 +178,11 @@ def add_adapter(
 
 def _adapted(path: Path, tensor: str, weight: str, model: LanguageModel) -> str:
     """Return the name of a weight that can be adapted: a product of a layer."""
-    if not weight.endswith("_proj.weight") or weight not in model.config.weight_shapes():
+    adaptable = weight.endswith("_proj.weight") and weight in model.config.weight_shapes()
+    if not adaptable or ".experts." in weight:
         raise ModelError(
             f"{path}: adapts {tensor[:100]}, which is not a product of a layer of {model.name}; EdgeKit "
-            "adapts q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj"
+            "adapts q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj, not those of experts"
         )
     return weight
 

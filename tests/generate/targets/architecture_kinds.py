@@ -16,3 +16,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "sliding_layers": (True, False), "sliding_rope_theta": 100.0,
     },
 }  # fmt: skip
+EXPERT_KINDS: dict[str, dict[str, Any]] = {
+    "qwen3moe": {"qk_norm": True, "experts": 8, "picked_experts": 3, "normalized_routing": True},
+    "olmoe": {"qk_norm": True, "whole_qk_norm": True, "experts": 8, "picked_experts": 3},
+}
+"""Those with experts, which not every target computes."""

@@ -66,16 +66,34 @@ def reference_logits(model: LanguageModel, tokens: Sequence[int]) -> Array:
         after = f"{prefix}post_attention_layernorm.weight"
         x = x + (norm(y, after) if c.output_norms else y)
         y = norm(x, f"{prefix}pre_feedforward_layernorm.weight" if c.output_norms else after)
-        gate, up = (y @ weight(f"{prefix}mlp.{each}_proj.weight").T for each in ("gate", "up"))
-        if c.activation == "silu":
-            gate = gate / (1 + np.exp(-gate))
-        else:
-            gate = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
-        y = (gate * up) @ weight(f"{prefix}mlp.down_proj.weight").T
+        y = _picked(model, prefix, y, weight) if c.experts else _mlp(model, f"{prefix}mlp.", y, weight)
         x = x + (norm(y, f"{prefix}post_feedforward_layernorm.weight") if c.output_norms else y)
     x = norm(x, "model.norm.weight")
     logits: Array = x @ (embedding if c.tied_embedding else weight("lm_head.weight")).T
     return c.logit_softcap * np.tanh(logits / c.logit_softcap) if c.logit_softcap else logits
+
+
+def _mlp(model: LanguageModel, prefix: str, y: Array, weight: Any) -> Array:
+    gate, up = (y @ weight(f"{prefix}{each}_proj.weight").T for each in ("gate", "up"))
+    if model.config.activation == "silu":
+        gate = gate / (1 + np.exp(-gate))
+    else:
+        gate = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    found: Array = (gate * up) @ weight(f"{prefix}down_proj.weight").T
+    return found
+
+
+def _picked(model: LanguageModel, prefix: str, x: Array, weight: Any) -> Array:
+    """The sum of each row's experts, row by row."""
+    c, rows = model.config, []
+    for row in x:
+        shares = np.exp(weight(f"{prefix}mlp.gate.weight") @ row)
+        shares /= shares.sum()
+        best = np.argsort(-shares)[: c.picked_experts]
+        whole = shares[best].sum() if c.normalized_routing else 1
+        outputs = [_mlp(model, f"{prefix}mlp.experts.{each}.", row, weight) for each in best]
+        rows.append(shares[best] / whole @ np.array(outputs))
+    return np.array(rows)
 
 
 def _attention(model: LanguageModel, layer: int, x: Array, norm: Any) -> Array:
@@ -85,11 +103,14 @@ def _attention(model: LanguageModel, layer: int, x: Array, norm: Any) -> Array:
         y = x @ model.weight(f"{prefix}{each}_proj.weight").astype(np.float64).T
         if c.qkv_bias:
             y = y + model.weight(f"{prefix}{each}_proj.bias")
+        if c.whole_qk_norm and each != "v":
+            y = norm(y, f"{prefix}{each}_norm.weight")
         parts[each] = y.reshape(count, heads, c.head_size).swapaxes(0, 1)
     angles = np.outer(np.arange(count), c.inverse_frequencies(layer))
     cos, sin, half = np.cos(angles), np.sin(angles), c.head_size // 2
     for each in "qk":
-        y = norm(parts[each], f"{prefix}{each}_norm.weight") if c.qk_norm else parts[each]
+        by_head = c.qk_norm and not c.whole_qk_norm
+        y = norm(parts[each], f"{prefix}{each}_norm.weight") if by_head else parts[each]
         a, b = y[..., :half], y[..., half:]
         parts[each] = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
     k, v = (np.repeat(parts[each], c.heads // c.kv_heads, axis=0) for each in "kv")

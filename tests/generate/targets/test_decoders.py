@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from edgekit_openvino.decoder import OpenvinoDecoder
 from edgekit_tflite import compile_decoder, decoder
 
 from edgekit.compiler.evaluate.verify import write_files
-from edgekit.errors import EngineError, ProfileError, UsageError
+from edgekit.errors import EngineError, ModelError, ProfileError, UsageError
 from edgekit.generate.device.adapter import AdapterRunner
 from edgekit.generate.device.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
@@ -24,7 +25,7 @@ from edgekit.generate.device.memory_plan import plan_memory
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.weights.language import quantize_decoder
 from edgekit.system.cpu import instruction_sets
-from tests.generate.targets.architecture_kinds import KINDS
+from tests.generate.targets.architecture_kinds import EXPERT_KINDS, KINDS
 from tests.generate.targets.reference_decoder import reference_logits, tiny_model
 
 ENGINES = [
@@ -63,6 +64,47 @@ def test_logits_are_the_reference_s(target: str, kind: str, tmp_path: Path) -> N
     expected = reference_logits(model, TOKENS)
     found = [decoder.forward(TOKENS[:17], 3), *(decoder.forward([token]) for token in TOKENS[17:])]
     assert np.abs(np.concatenate(found) - expected[14:]).max() < 1e-4
+
+
+@pytest.mark.parametrize("target", ENGINES[:2])
+@pytest.mark.parametrize("kind", EXPERT_KINDS)
+def test_each_token_has_its_own_experts(target: str, kind: str, tmp_path: Path) -> None:
+    model = tiny_model(**EXPERT_KINDS[kind])
+    decoder = opened(target, model, tmp_path / "decoder")
+    expected = reference_logits(model, TOKENS)
+    found = [decoder.forward(TOKENS[:17], 3), *(decoder.forward([token]) for token in TOKENS[17:])]
+    assert np.abs(np.concatenate(found) - expected[14:]).max() < 1e-4
+    assert np.abs(expected - reference_logits(_with_other_experts(model), TOKENS)).max() > 0.1
+
+
+def _with_other_experts(model: LanguageModel) -> LanguageModel:
+    return replace(model, config=replace(model.config, picked_experts=model.config.picked_experts - 1))
+
+
+@pytest.mark.parametrize("target", ENGINES[:2])
+def test_experts_of_a_step_cost_what_the_picked_ones_do(target: str, tmp_path: Path) -> None:
+    """A step with 2 of 32 experts takes far less than one with all of them."""
+    seconds = {}
+    for picked in (2, 32):
+        model = tiny_model(width=256, mlp_width=512, experts=32, picked_experts=picked, heads=16)
+        decoder = opened(target, model, tmp_path / str(picked))
+        times = []
+        for token in TOKENS[:24]:
+            start = time.process_time()
+            decoder.forward([token])
+            times.append(time.process_time() - start)
+        seconds[picked] = min(times)
+    assert seconds[2] < 0.4 * seconds[32], seconds
+
+
+@pytest.mark.needs_tflite
+def test_litert_has_no_form_for_experts(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as error:
+        opened("tflite", tiny_model(**EXPERT_KINDS["olmoe"]), tmp_path)
+    assert str(error.value) == (
+        "tiny: has experts, and this target would compute all of them for every token; build it for ort or "
+        "openvino"
+    )
 
 
 @pytest.mark.parametrize("target", ENGINES[:2])

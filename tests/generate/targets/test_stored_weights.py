@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.verify import write_files
+from edgekit.errors import UsageError
 from edgekit.generate.device.decoder_registry import decoder_compiler, open_decoder
 from edgekit.generate.host.weights.language import quantize_decoder
-from tests.generate.targets.architecture_kinds import KINDS
+from tests.generate.targets.architecture_kinds import EXPERT_KINDS, KINDS
 from tests.generate.targets.reference_decoder import reference_logits, tiny_model, with_integers
 
 TOKENS = np.random.default_rng(7).integers(0, 80, 600).tolist()
@@ -50,6 +51,28 @@ def test_logits_are_those_of_the_integers(
     np.testing.assert_allclose(single, many, atol=1e-4)
     decoder.truncate(6)
     np.testing.assert_allclose(decoder.forward(TOKENS[6:12], 6), many[6:], atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [pytest.param("ort", marks=ORT), pytest.param("openvino", marks=OPENVINO)])
+@pytest.mark.parametrize("kind", EXPERT_KINDS)
+@pytest.mark.parametrize("mlp_width", [96, 128])
+def test_experts_are_rounded_and_their_router_is_not(
+    target: str, kind: str, mlp_width: int, tmp_path: Path
+) -> None:
+    """``mlp_width`` 128: the product down has larger blocks than gate and up, which have 64 inputs."""
+    model = tiny_model(**EXPERT_KINDS[kind], mlp_width=mlp_width)
+    weights = quantize_decoder(model, "int8")
+    assert [name for name in weights if "mlp.gate" in name] == []
+    artifact = decoder_compiler(target).compile_decoder(model, "int8", weights, 64)
+    decoder = open_decoder(target, write_files(artifact, tmp_path), artifact.options, 1)
+    expected = reference_logits(with_integers(model, weights), TOKENS[:30])
+    found = [decoder.forward(TOKENS[:20], 20), *(decoder.forward([token]) for token in TOKENS[20:30])]
+    error = np.concatenate(found) - expected
+    # Where inputs' rounding picks another expert a row differs more, so most rows are what counts.
+    rows = np.sqrt((error**2).mean(axis=1)) / expected.std()
+    assert np.median(rows) < 0.05
+    with pytest.raises(UsageError, match="experts are not rounded to int4; build int8"):
+        quantize_decoder(model, "int4", TOKENS)
 
 
 @pytest.mark.needs_tflite

@@ -1,7 +1,8 @@
 """Writer of a language model's decoder graph; a target overrides parts with its engine's operators.
 
     embedding -> layers x [norm -> q k v -> rotation -> attention over the cache -> product -> add
-                           norm -> activation(gate) * up -> product -> add] -> the last rows -> norm -> logits
+                           norm -> activation(gate) * up -> product, or experts -> add]
+              -> the last rows -> norm -> logits
 
 A target defines how it keeps the cache (``attention``), and its operators for products and norms. This module
 has the parts shared by all engines: order, biases, and features of architectures (norms of q, k and outputs,
@@ -15,11 +16,12 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from edgekit.errors import ModelError
 from edgekit.generate.device.decoder import DecoderShape
 from edgekit.generate.host.adapters import add_adapter
 from edgekit.generate.host.graphs.language.block_weights import BlockWeights, stacked
 from edgekit.generate.host.graphs.language.graph_writer import CONTRIB, GraphWriter
-from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.language_model import ROUTER, LanguageModel, expert_prefix
 from edgekit.tensor_spec import Array, Json
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -235,13 +237,38 @@ class DecoderWriter(ABC):
         x = g.op("Add", x, self.norm(y, after) if c.output_norms else y)
         before = f"{prefix}pre_feedforward_layernorm.weight" if c.output_norms else after
         y = self.norm(x, before)
-        gate, hidden = self.together(y, [f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight"])
-        y = self.linear(
-            g.op("Mul", g.activation(gate, c.activation), hidden), f"{prefix}mlp.down_proj.weight"
-        )
+        y = self.experts(prefix, y) if c.experts else self._mlp(prefix, y)
         if c.output_norms:
             y = self.norm(y, f"{prefix}post_feedforward_layernorm.weight")
         return g.op("Add", x, y)
+
+    def _mlp(self, prefix: str, x: str) -> str:
+        g, names = self.graph, [f"{prefix}mlp.{part}_proj.weight" for part in ("gate", "up", "down")]
+        gate, hidden = self.together(x, names[:2])
+        return self.linear(g.op("Mul", g.activation(gate, self.config.activation), hidden), names[2])
+
+    def experts(self, prefix: str, x: str) -> str:
+        """Write the sum of the experts that each token picks: [1, T, width] -> [1, T, width].
+
+        Raises:
+            ModelError: the target has no form in which only these are computed.
+        """
+        raise ModelError(
+            f"{self.model.name}: has experts, and this target would compute all of them for every token; "
+            "build it for ort or openvino"
+        )
+
+    def routing(self, prefix: str, x: str) -> tuple[str, str, str]:
+        """Flatten x to rows [T, width]. Return them, and the router's logits and shares [T, experts]."""
+        g = self.graph
+        rows = g.op("Reshape", x, g.ints(-1, self.config.width))
+        logits = self.linear(rows, prefix + ROUTER)
+        return rows, logits, g.op("Softmax", logits, axis=-1)
+
+    def expert_weights(self, prefix: str, part: str) -> tuple[list[str], list[BlockWeights]]:
+        """Return the names of a matrix of each expert, and its integers; [] if they are floats."""
+        names = [f"{prefix}{expert_prefix(each)}{part}_proj.weight" for each in range(self.config.experts)]
+        return names, [self.weights[name] for name in names if name in self.weights]
 
     def queries_keys_values(self, layer: int, x: str) -> list[str]:
         """Compute q, k and v of a layer, with biases and norms, before the rotation."""
@@ -255,9 +282,12 @@ class DecoderWriter(ABC):
             ]
         if c.qk_norm:
             for index, (letter, heads) in enumerate((("q", c.heads), ("k", c.kv_heads))):
+                name = f"{prefix}{letter}_norm.weight"
+                if c.whole_qk_norm:
+                    qkv[index] = self.norm(qkv[index], name)
+                    continue
                 apart = g.op("Reshape", qkv[index], g.ints(0, -1, heads, c.head_size))
-                normed = self.norm(apart, f"{prefix}{letter}_norm.weight")
-                qkv[index] = g.op("Reshape", normed, g.ints(0, -1, heads * c.head_size))
+                qkv[index] = g.op("Reshape", self.norm(apart, name), g.ints(0, -1, heads * c.head_size))
         return qkv
 
 

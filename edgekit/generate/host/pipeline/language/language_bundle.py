@@ -88,7 +88,7 @@ def build_language_model(
         BuildFault: every target met a fault.
     """
     bars, draft = _bars(request.requested_precision, request.max_drop), request.draft and Path(request.draft)
-    _check_targets(targets, TRIED_FIRST[request.requested_precision], bool(request.adapters))
+    _check_targets(targets, request)
     with stage(listener(request.progress), "opened") as notify:
         model = open_language_model(path)
         if request.chat_template:
@@ -97,6 +97,8 @@ def build_language_model(
         notify(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
         both = (model, small) if small else (model,)
+        if any(part.config.experts for part in both):
+            _check_targets(targets, request, experts=True)
         claim(sum(decoder_need(part.config, len(targets), context, WINDOW_TOKENS) for part in both), 0.0)
         adapters = open_adapters(request.adapters or {}, model)
     job, variants = _built(model, path, targets, bars, context, request, adapters)
@@ -142,7 +144,7 @@ def _variants_of(
     job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
     """Build the requested precision, then more accurate ones until one is good enough."""
-    tried, available = TRIED_FIRST[precision], decoder_registry.decoder_compiler(target.name).PRECISIONS
+    tried, available = TRIED_FIRST[precision], _available(target, bool(job.model.config.experts))
     further = MORE_ACCURATE[MORE_ACCURATE.index(tried[-1]) + 1 :]
     first, then = ([name for name in names if name in available] for names in (tried, further))
     compile_variant = partial(compile_language_variant, job)
@@ -167,19 +169,31 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in PRECISIONS}}
 
 
-def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str], adapters: bool) -> None:
+def _available(target: BuildTarget, experts: bool) -> tuple[str, ...]:
+    """Return the precisions that a target compiles."""
+    compiler = decoder_registry.decoder_compiler(target.name)
+    return compiler.EXPERT_PRECISIONS if experts else compiler.PRECISIONS
+
+
+def _check_targets(targets: Sequence[BuildTarget], request: BuildRequest, experts: bool = False) -> None:
+    precisions, kind = TRIED_FIRST[request.requested_precision], " with experts" if experts else ""
     for target in targets:
         try:
-            available = decoder_registry.decoder_compiler(target.name).PRECISIONS
+            available = _available(target, experts)
         except ProfileError:
             able = [name for name in registry.target_names() if _runs_language_models(name)]
             raise ProfileError(f"{target.name} does not run language models; use {', '.join(able)}") from None
+        if not available:
+            raise UsageError(
+                f"{target.name} would compute all experts of a layer for each token; build this model for "
+                "other targets, e.g. ort or openvino"
+            )
         if not set(precisions) & set(available):
             raise UsageError(
-                f"{target.name} does not support {' or '.join(precisions)} for language models; available: "
-                f"{', '.join(available)}"
+                f"{target.name} does not support {' or '.join(precisions)} for language models{kind}; "
+                f"available: {', '.join(available)}"
             )
-        if adapters and not decoder_registry.decoder_compiler(target.name).TAKES_ADAPTERS:
+        if request.adapters and not decoder_registry.decoder_compiler(target.name).TAKES_ADAPTERS:
             raise UsageError(
                 f"--adapter: {target.name} takes no adapters; leave it out, or merge the weights"
             )

@@ -77,23 +77,26 @@ class GgufFile:
     tensors: Mapping[str, GgufTensor]
     _file: PlainFile = field(repr=False)
 
-    def read(self, name: str) -> Array:
-        """Read the bytes of a tensor, as a uint8 array.
+    def read(self, name: str, rows: slice = slice(None)) -> Array:
+        """Read the bytes of a tensor, or of some of its first dimension, as a uint8 array.
 
         Raises:
             ModelError: the bytes can't be read.
         """
         tensor = self.tensors[name]
+        start, stop, _ = rows.indices(tensor.shape[0])
+        row_bytes = tensor.size_bytes // tensor.shape[0]
+        offset, size_bytes = tensor.offset + start * row_bytes, (stop - start) * row_bytes
         try:
-            raw = self._file.read(tensor.offset, tensor.size_bytes)
-            while raw and len(raw) < tensor.size_bytes:  # a read gives at most 2 GB
-                more = self._file.read(tensor.offset + len(raw), tensor.size_bytes - len(raw))
+            raw = self._file.read(offset, size_bytes)
+            while raw and len(raw) < size_bytes:  # a read gives at most 2 GB
+                more = self._file.read(offset + len(raw), size_bytes - len(raw))
                 if not more:
                     break
                 raw += more
         except OSError as problem:
             raise ModelError(f"{self.path}: cannot be read ({problem.strerror})") from None
-        if len(raw) != tensor.size_bytes:
+        if len(raw) != size_bytes:
             raise ModelError(
                 f"{self.path}: was truncated while EdgeKit read it; wait until it is completely written"
             )

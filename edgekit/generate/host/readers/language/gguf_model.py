@@ -18,7 +18,7 @@ from edgekit.generate.host.readers.language.activations import GELU_TANH, SILU
 from edgekit.generate.host.readers.language.gguf_blocks import read_packed, read_values
 from edgekit.generate.host.readers.language.gguf_file import GgufFile, open_gguf
 from edgekit.generate.host.readers.language.gguf_tokenizer import special_ids, tokenizer_json
-from edgekit.generate.host.readers.language.hugging_face_config import NO_ROPE_INTERVAL
+from edgekit.generate.host.readers.language.hugging_face_config import EXPERT_WIDTHS, NO_ROPE_INTERVAL
 from edgekit.generate.host.readers.language.language_model import (
     DecoderConfig,
     LanguageModel,
@@ -28,7 +28,9 @@ from edgekit.generate.host.readers.language.language_model import (
 )
 from edgekit.tensor_spec import Array
 
-ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "smollm3")
+ARCHITECTURES = (
+    "gemma2", "gemma3", "llama", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe", "smollm3",
+)  # fmt: skip
 _NAMES: Mapping[str, str] = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -41,6 +43,7 @@ _NAMES: Mapping[str, str] = {
     "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
+    "mlp.gate": "ffn_gate_inp",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -79,17 +82,15 @@ def open_gguf_model(path: Path) -> LanguageModel:
 
     def read(weight: str) -> Array:
         tensor_name, rows = places[weight]
-        tensor = file.tensors[tensor_name]
-        raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
-        return half_rotation(read_values(tensor.kind, raw, shape), weight, config)
+        kind, shape = file.tensors[tensor_name].kind, config.weight_shapes()[weight]
+        return half_rotation(read_values(kind, file.read(tensor_name, rows), shape), weight, config)
 
     def packed(weight: str) -> PackedWeight | None:
         tensor_name, rows = places[weight]
-        tensor = file.tensors[tensor_name]
-        if tensor.kind.unpack is None or len(tensor.shape) != 2:
+        kind, shape = file.tensors[tensor_name].kind, config.weight_shapes()[weight]
+        if kind.unpack is None or len(shape) != 2:
             return None
-        raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
-        packed_weight = read_packed(tensor.kind, raw, shape)
+        packed_weight = read_packed(kind, file.read(tensor_name, rows), shape)
         return packed_weight._replace(
             integers=half_rotation(packed_weight.integers, weight, config),
             scales=half_rotation(packed_weight.scales, weight, config),
@@ -118,12 +119,12 @@ def _tied_tensor(file: GgufFile) -> str:
     first, second = tensors[0], tensors[1]
     if first.shape != second.shape or len(first.shape) != 2:
         return ""
-    raw = [file.read(name) for name in (EMBEDDING_TENSOR, OUTPUT_TENSOR)]
     for start in range(0, first.shape[0], TIED_PART_ROWS):
         rows = slice(start, min(start + TIED_PART_ROWS, first.shape[0]))
+        shape = rows.stop - rows.start, first.shape[1]
         one, other = (
-            read_values(tensor.kind, *_rows(part, tensor.shape, rows))
-            for tensor, part in zip((first, second), raw, strict=True)
+            read_values(tensor.kind, file.read(name, rows), shape)
+            for name, tensor in ((EMBEDDING_TENSOR, first), (OUTPUT_TENSOR, second))
         )
         with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite differ
             limit = 10 ** (-TIED_ROW_DB / 10) * (other**2).sum(axis=1)
@@ -157,6 +158,8 @@ def _config(file: GgufFile, tied: bool) -> DecoderConfig:
     if architecture == "phi3" and sliding_window:  # equal up to the window; all of its layers slide
         context_length, sliding_window = min(context_length, sliding_window), 0
     layers, is_gemma = number("block_count"), architecture.startswith("gemma")
+    width_key = "expert_feed_forward_length" if architecture == "qwen3moe" else "feed_forward_length"
+    routed = architecture in EXPERT_WIDTHS
     _refuse_unread(file, architecture, head_size)
     config = DecoderConfig(
         architecture=architecture,
@@ -165,7 +168,7 @@ def _config(file: GgufFile, tied: bool) -> DecoderConfig:
         heads=heads,
         kv_heads=file.get(f"{architecture}.attention.head_count_kv", int) or heads,
         head_size=head_size,
-        mlp_width=number("feed_forward_length"),
+        mlp_width=number(width_key),
         vocabulary=embedding.shape[0],
         context_length=context_length,
         norm_eps=file.need(f"{architecture}.attention.layer_norm_rms_epsilon", float),
@@ -174,6 +177,10 @@ def _config(file: GgufFile, tied: bool) -> DecoderConfig:
         activation=GELU_TANH if is_gemma else SILU,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+        whole_qk_norm=architecture == "olmoe",
+        experts=number("expert_count") if routed else 0,
+        picked_experts=number("expert_used_count") if routed else 0,
+        normalized_routing=architecture == "qwen3moe",
         output_norms=is_gemma,
         embedding_scale=math.sqrt(width) if is_gemma else 1.0,
         attention_softcap=real("attn_logit_softcapping", 0.0) if architecture == "gemma2" else 0.0,
@@ -207,7 +214,7 @@ def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
         (values not in (None, head_size), f"values of {values} and keys of {head_size} elements"),
         (rotated not in (None, head_size), f"a rotary embedding on {rotated} of {head_size} elements"),
         (scaling not in (None, "none", "linear"), f"a rotary embedding scaled by {scaling!s:.20}"),
-        (bool(experts), f"a mixture of {experts} experts"),
+        (architecture not in EXPERT_WIDTHS and bool(experts), f"a mixture of {experts} experts"),
         ("rope_factors_long.weight" in file.tensors, "a rotary embedding scaled by longrope"),
     ):
         if is_other:
@@ -243,7 +250,8 @@ def _places(file: GgufFile, config: DecoderConfig, tied: str) -> dict[str, tuple
     for name, shape in config.weight_shapes().items():
         place, rows, count = _place(name, config)
         place = tied if tied and place == EMBEDDING_TENSOR else place
-        whole, tensor = (count or shape[0], *shape[1:]), file.tensors.get(place)
+        whole = (count, *shape) if ".experts." in name else (count or shape[0], *shape[1:])
+        tensor = file.tensors.get(place)
         if tensor is None:
             raise ModelError(f"{file.path}: has no tensor {place}, which {config.architecture} models need")
         if tensor.shape != whole:
@@ -255,12 +263,17 @@ def _places(file: GgufFile, config: DecoderConfig, tied: str) -> dict[str, tuple
 
 
 def _place(name: str, config: DecoderConfig) -> tuple[str, slice, int]:
-    """Return tensor and rows of a weight, and the number of all rows of a fused one; 0: it is not fused."""
+    """Return tensor and rows of a weight, and the number of all rows of a fused one; 0: it is not fused.
+    Matrices of experts are fused along a dimension of their own."""
     stem, _, ending = name.rpartition(".")
     names = _NAMES_WITH_OUTPUT_NORMS if config.output_norms else _NAMES
     if stem in names:
         return f"{names[stem]}.{ending}", slice(None), 0
     _, _, layer, part = stem.split(".", 3)
+    if part.startswith("mlp.experts."):
+        expert, matrix = part.removeprefix("mlp.experts.").split(".")
+        rows = slice(int(expert), int(expert) + 1)
+        return f"blk.{layer}.{names[f'mlp.{matrix}']}_exps.{ending}", rows, config.experts
     fused, rows, count = fused_rows(config, part.rpartition(".")[2])
     return f"blk.{layer}.{_FUSED[fused] if fused else names[part]}.{ending}", rows, count
 
@@ -270,13 +283,6 @@ def adapter_tensor(name: str, config: DecoderConfig) -> str:
     fused one, which is not adapted."""
     tensor, _, fused = _place(name, config)
     return "" if fused else tensor
-
-
-def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple[int, ...]]:
-    if rows.stop is None:
-        return raw, shape
-    cut = raw.reshape(shape[0], -1)[rows]
-    return cut.reshape(-1), (rows.stop - rows.start, *shape[1:])
 
 
 def half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:

@@ -18,10 +18,12 @@ from edgekit.generate.host.readers.language.language_model import DecoderConfig
 from edgekit.tensor_spec import Json
 
 MODEL_TYPES: Mapping[str, str] = {
-    "gemma2": "gemma2", "gemma3_text": "gemma3", "llama": "llama", "mistral": "llama", "phi3": "phi3",
-    "qwen2": "qwen2", "qwen3": "qwen3", "smollm3": "smollm3",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "llama": "llama", "mistral": "llama", "olmoe": "olmoe",
+    "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "smollm3": "smollm3",
 }  # fmt: skip
 """``model_type`` -> architecture."""
+EXPERT_WIDTHS = {"olmoe": "intermediate_size", "qwen3moe": "moe_intermediate_size"}
+"""Architecture with experts -> key of the size of an expert's hidden layer."""
 TEXT2TEXT_FAMILIES = {"t5": "T5", "mt5": "T5", "bart": "BART", "marian": "Marian"}
 """``model_type`` -> family, of encoder-decoders that are read from safetensors if they write texts."""
 TEXT_WRITERS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
@@ -70,7 +72,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     def value(key: str, default: float) -> float:
         return real(table, key, folder, default, LIMITS)
 
-    is_gemma = architecture.startswith("gemma")
+    is_gemma, routed = architecture.startswith("gemma"), architecture in EXPERT_WIDTHS
     width, heads, layers = size("hidden_size"), size("num_attention_heads"), size("num_hidden_layers")
     head_size = size("head_dim", width // max(heads, 1))
     rope = table.get("rope_scaling") or table.get("rope_parameters") or {}
@@ -85,7 +87,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         sliding_window = size("sliding_window", 0)
     act_key, default = ("hidden_activation", "gelu_pytorch_tanh") if is_gemma else ("hidden_act", "silu")
     activated = text(table, act_key, folder) or default
-    if ACTIVATIONS.get(activated) not in (SILU, GELU_TANH):
+    if ACTIVATIONS.get(activated) not in ((SILU,) if routed else (SILU, GELU_TANH)):
         raise ModelError(f"{folder}: its activation is {activated[:40]}, which is not supported")
     return DecoderConfig(
         architecture=architecture,
@@ -94,7 +96,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         heads=heads,
         kv_heads=size("num_key_value_heads", heads),
         head_size=head_size,
-        mlp_width=size("intermediate_size"),
+        mlp_width=size(EXPERT_WIDTHS.get(architecture, "intermediate_size")),
         vocabulary=size("vocab_size"),
         context_length=context_length,
         norm_eps=value("rms_norm_eps", 1e-6),
@@ -105,7 +107,8 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         rope_divisors=_divisors(rope, theta, head_size, folder),
         activation=ACTIVATIONS[activated],
         qkv_bias=architecture == "qwen2",
-        qk_norm=architecture in ("qwen3", "gemma3"),
+        qk_norm=architecture in ("qwen3", "qwen3moe", "olmoe", "gemma3"),
+        whole_qk_norm=architecture == "olmoe",
         output_norms=is_gemma,
         embedding_scale=math.sqrt(width) if is_gemma else 1.0,
         attention_scale=value("query_pre_attn_scalar", float(max(head_size, 1))) ** -0.5 if is_gemma else 0.0,
@@ -115,6 +118,9 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         sliding_layers=_sliding(table, architecture, min(layers, 4096), folder) if sliding_window else (),
         sliding_rope_theta=value("rope_local_base_freq", 10_000.0) if architecture == "gemma3" else 0.0,
         unrotated_layers=_unrotated(table, min(layers, 4096), folder) if architecture == "smollm3" else (),
+        experts=size("num_local_experts", size("num_experts", 0)) if routed else 0,
+        picked_experts=size("num_experts_per_tok") if routed else 0,
+        normalized_routing=routed and bool(table.get("norm_topk_prob")),
     )
 
 
@@ -133,6 +139,11 @@ def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -
         (
             table.get("partial_rotary_factor", 1) != 1,
             "a partial rotary embedding, which is not supported",
+        ),
+        (table.get("clip_qkv") is not None, "a limit of q, k and v (clip_qkv), which is not supported"),
+        (
+            table.get("mlp_only_layers") or table.get("decoder_sparse_step", 1) != 1,
+            "layers without experts between those that have them, which is not supported",
         ),
         (table.get("use_bidirectional_attention"), "bidirectional attention, which is not supported"),
     ):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +25,8 @@ class DecoderConfig:
     """Architecture of a decoder. Flags mark where architectures differ; a target rejects what it lacks.
 
     Attributes:
-        architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3``,
-            ``phi3`` or ``smollm3``.
+        architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``qwen3moe``, ``olmoe``,
+            ``gemma2``, ``gemma3``, ``phi3`` or ``smollm3``.
         layers, width, heads, kv_heads, head_size, mlp_width, vocabulary: Sizes; q has heads * head_size rows.
         context_length: Maximum context length in training, in tokens.
         norm_eps: Epsilon added to the mean square in RMSNorm.
@@ -34,6 +36,7 @@ class DecoderConfig:
         activation: Activation of the gate: SILU or GELU_TANH.
         qkv_bias: Whether q, k and v have biases.
         qk_norm: Whether q and k of each head are normalized (RMSNorm) before the rotation.
+        whole_qk_norm: Whether that norm is over all heads together (OLMoE).
         output_norms: Whether attention's and the MLP's outputs are normalized before they are added.
         embedding_scale: Factor that embeddings are multiplied by.
         attention_scale: Factor that products of q and k are multiplied by.
@@ -43,6 +46,9 @@ class DecoderConfig:
         sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: ``rope_theta``.
         unrotated_layers: Whether each layer has no rotary embedding (Yang et al. 2025, arXiv 2501.18795);
             empty: all have it.
+        experts: Number of MLPs of a layer, of which each token uses some (Shazeer et al. 2017). 0: one MLP.
+        picked_experts: Number of experts that a token uses: those to which the router gives most.
+        normalized_routing: Whether the picked experts' probabilities are divided by their sum.
     """
 
     architecture: str
@@ -70,6 +76,10 @@ class DecoderConfig:
     sliding_layers: tuple[bool, ...] = ()
     sliding_rope_theta: float = 0.0
     unrotated_layers: tuple[bool, ...] = ()
+    whole_qk_norm: bool = False
+    experts: int = 0
+    picked_experts: int = 0
+    normalized_routing: bool = False
 
     def __post_init__(self) -> None:
         if not self.attention_scale and self.head_size > 0:
@@ -87,9 +97,9 @@ class DecoderConfig:
             frequencies = frequencies / np.array(self.rope_divisors, np.float64)
         return frequencies
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def weight_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape by name of every weight that the model must have; matrices are [out, in]."""
-        return dict(_weight_shapes(self))
+        return _shapes_by_name(self)
 
 
 def fused_rows(config: DecoderConfig, part: str) -> tuple[str, slice, int]:
@@ -193,6 +203,20 @@ class LanguageModel:
         return self.read_packed(name)
 
 
+ROUTER = "mlp.gate.weight"
+"""A layer's matrix that gives each expert its logit. It stays float: rounding would pick other experts."""
+
+
+def expert_prefix(expert: int) -> str:
+    """Return the beginning of the names of an expert's weights, after the layer's."""
+    return f"mlp.experts.{expert}."
+
+
+@lru_cache(maxsize=8)
+def _shapes_by_name(config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
+    return MappingProxyType(dict(_weight_shapes(config)))
+
+
 def _weight_shapes(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     width, mlp = config.width, config.mlp_width
     queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
@@ -205,15 +229,19 @@ def _weight_shapes(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]
             if config.qkv_bias:
                 yield f"{prefix}self_attn.{name}_proj.bias", (rows,)
         if config.qk_norm:
-            yield f"{prefix}self_attn.q_norm.weight", (config.head_size,)
-            yield f"{prefix}self_attn.k_norm.weight", (config.head_size,)
+            sizes = (queries, keys) if config.whole_qk_norm else (config.head_size,) * 2
+            yield f"{prefix}self_attn.q_norm.weight", sizes[:1]
+            yield f"{prefix}self_attn.k_norm.weight", sizes[1:]
         yield f"{prefix}self_attn.o_proj.weight", (width, queries)
         yield f"{prefix}post_attention_layernorm.weight", (width,)
         if config.output_norms:
             yield f"{prefix}pre_feedforward_layernorm.weight", (width,)
-        yield f"{prefix}mlp.gate_proj.weight", (mlp, width)
-        yield f"{prefix}mlp.up_proj.weight", (mlp, width)
-        yield f"{prefix}mlp.down_proj.weight", (width, mlp)
+        if config.experts:
+            yield prefix + ROUTER, (config.experts, width)
+        for part in [expert_prefix(each) for each in range(config.experts)] or ["mlp."]:
+            yield f"{prefix}{part}gate_proj.weight", (mlp, width)
+            yield f"{prefix}{part}up_proj.weight", (mlp, width)
+            yield f"{prefix}{part}down_proj.weight", (width, mlp)
         if config.output_norms:
             yield f"{prefix}post_feedforward_layernorm.weight", (width,)
     yield "model.norm.weight", (width,)
@@ -226,6 +254,8 @@ SIZE_LIMITS = {
     "vocabulary": 1 << 20, "context_length": 1 << 27,
 }  # fmt: skip
 """Far above the sizes of models with 4 billion parameters; low enough that products stay small numbers."""
+EXPERTS_LIMIT = 65_536
+"""Experts of all layers together. Qwen3-235B-A22B has 12,032."""
 
 
 def check_sizes(config: DecoderConfig, location: str) -> None:
@@ -238,6 +268,11 @@ def check_sizes(config: DecoderConfig, location: str) -> None:
         size = getattr(config, name)
         if not 0 < size <= limit:
             raise ModelError(f"{location}: its {name} is {size}; it must be 1 to {limit}")
+    if config.experts and not (0 < config.picked_experts <= config.experts <= EXPERTS_LIMIT // config.layers):
+        raise ModelError(
+            f"{location}: a token picks {config.picked_experts} of {config.experts} experts in each of "
+            f"{config.layers} layers, which is not possible"
+        )
     if config.heads % config.kv_heads:
         raise ModelError(
             f"{location}: its {config.heads} heads are not a multiple "

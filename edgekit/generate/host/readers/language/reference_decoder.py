@@ -3,7 +3,8 @@
 It shares no code with the targets. Each layer's weights are read once for all texts and then released, and
 the embedding is on pages of a file, so that a model needs the memory of one matrix only. Formulas: RMSNorm
 (Zhang and Sennrich 2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie
-et al. 2023), the gated MLP (Shazeer 2020), and for Gemma 2 and 3 their technical reports.
+et al. 2023), the gated MLP (Shazeer 2020), experts (Shazeer et al. 2017), and for Gemma 2 and 3 their
+technical reports.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from edgekit.generate.host.readers.language.activations import activated
-from edgekit.generate.host.readers.language.language_model import DecoderConfig, LanguageModel
+from edgekit.generate.host.readers.language.language_model import (
+    ROUTER,
+    DecoderConfig,
+    LanguageModel,
+    expert_prefix,
+)
 from edgekit.system.progress import counted
 from edgekit.system.scratch_file import ScratchFile
 from edgekit.tensor_spec import Array
@@ -57,12 +63,32 @@ class ReferenceDecoder:
         x = x + y
         before = "pre_feedforward_layernorm" if config.output_norms else "post_attention_layernorm"
         y = self._norm(x, f"{prefix}{before}.weight")
-        gate = activated(y @ self._model.weight(f"{prefix}mlp.gate_proj.weight").T, config.activation)
-        gate *= y @ self._model.weight(f"{prefix}mlp.up_proj.weight").T
-        y = gate @ self._model.weight(f"{prefix}mlp.down_proj.weight").T
+        y = self._routed(prefix, y) if config.experts else self._mlp(f"{prefix}mlp.", y)
         if config.output_norms:
             y = self._norm(y, f"{prefix}post_feedforward_layernorm.weight")
         return x + y
+
+    def _mlp(self, prefix: str, x: Array) -> Array:
+        gate = activated(x @ self._model.weight(f"{prefix}gate_proj.weight").T, self._config.activation)
+        gate *= x @ self._model.weight(f"{prefix}up_proj.weight").T
+        outputs: Array = gate @ self._model.weight(f"{prefix}down_proj.weight").T
+        return outputs
+
+    def _routed(self, prefix: str, x: Array) -> Array:
+        """Add up the outputs of the experts that each row picks, times their probabilities."""
+        config = self._config
+        logits = x @ self._model.weight(prefix + ROUTER).T
+        shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        shares /= shares.sum(axis=-1, keepdims=True)
+        left_out = np.argsort(-shares, axis=-1, kind="stable")[:, config.picked_experts :]
+        np.put_along_axis(shares, left_out, np.float32(0), axis=-1)
+        if config.normalized_routing:
+            shares /= shares.sum(axis=-1, keepdims=True)
+        outputs = np.zeros_like(x)
+        for expert in np.flatnonzero(shares.any(axis=0)).tolist():
+            rows = np.flatnonzero(shares[:, expert])
+            outputs[rows] += shares[rows, expert, None] * self._mlp(prefix + expert_prefix(expert), x[rows])
+        return outputs
 
     def _attention(self, layer: int, x: Array, ends: Array) -> Array:
         config, prefix = self._config, f"model.layers.{layer}.self_attn."
@@ -71,10 +97,11 @@ class ReferenceDecoder:
             projected = x @ self._model.weight(f"{prefix}{name}_proj.weight").T
             if config.qkv_bias:
                 projected += self._model.weight(f"{prefix}{name}_proj.bias")
-            heads = projected.reshape(len(x), -1, config.head_size)
+            shape = (len(x), -1) if config.whole_qk_norm else (len(x), -1, config.head_size)
+            heads = projected.reshape(shape)
             if config.qk_norm and name != "v":
                 heads = self._norm(heads, f"{prefix}{name}_norm.weight")
-            parts[name] = np.split(heads, ends)
+            parts[name] = np.split(heads.reshape(len(x), -1, config.head_size), ends)
         answers = [attention(config, layer, *qkv) for qkv in zip(*parts.values(), strict=True)]
         return np.concatenate(answers) @ self._model.weight(f"{prefix}o_proj.weight").T
 

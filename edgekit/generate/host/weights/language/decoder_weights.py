@@ -14,7 +14,7 @@ from edgekit.errors import UsageError
 from edgekit.generate.host.graphs.language import BlockWeights
 from edgekit.generate.host.graphs.language.decoder_writer import EMBEDDING, HEAD
 from edgekit.generate.host.readers.language.activations import GELU_TANH
-from edgekit.generate.host.readers.language.language_model import LanguageModel
+from edgekit.generate.host.readers.language.language_model import ROUTER, LanguageModel
 from edgekit.generate.host.weights.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.system.progress import counted
 from edgekit.system.scratch_file import ScratchFile
@@ -103,16 +103,23 @@ def quantize_decoder(
 
     Raises:
         OSError: the temporary folder has no room.
-        UsageError: an unknown precision, or no calibration text where one is needed.
+        UsageError: an unknown precision, no calibration text where one is needed, or a model with experts,
+            which are not fitted.
         ModelError: the model's file has changed or can't be read.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"language models are quantized to {', '.join(PRECISIONS)}, not {precision}")
     shapes, multiple = model.config.weight_shapes(), BLOCK if block is None else max(1, block)
-    matrices = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % multiple == 0]
+    matrices = [
+        name
+        for name, shape in shapes.items()
+        if len(shape) == 2 and shape[1] % multiple == 0 and not name.endswith(ROUTER)
+    ]
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
     if not BARS[precision].fitted:
         return NearestWeights(model, matrices, block)
+    if model.config.experts:
+        raise UsageError(f"experts are not rounded to {precision}; build int8")
     scratch = ScratchFile()
     blocks = {name: rounded8(model.weight(name), block).kept(scratch) for name in ends}
     layers = [name for name in matrices if name not in ends]
