@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -150,8 +150,7 @@ class Evaluator:
         self._reference: list[Any] = []
         self._counted: list[Any] = []
         if self._metric is not None:
-            options = self._metric.reference_options
-            self._reference = self._decode_all(expected, options)
+            self._reference = self._decode_reference(self._metric)
             if self._metric.count_kept is not None:
                 self._counted = self._decode_all(expected, self._metric.counted_options)
             if self._metric.compare(self._reference, self._reference) is None:
@@ -243,6 +242,13 @@ class Evaluator:
             return lost_answers(self._right(reference), self._right(labelled))
         return lost_precision([label.boxes for label in self.labels or ()], reference, labelled)
 
+    def _decode_reference(self, metric: TaskMetric) -> list[Any]:
+        """Decode the float model's predictions that a variant's are compared with."""
+        if not metric.reference_score:
+            return self._decode_all(self.expected, metric.reference_options)
+        every = self._decode_all(self.expected, metric.variant_options)
+        return [with_score(prediction, metric.reference_score) for prediction in every]
+
     def _decode_all(
         self, outputs: Sequence[Outputs], options: Mapping[str, Json], samples: Sequence[int] = ()
     ) -> list[Any]:
@@ -255,6 +261,24 @@ class Evaluator:
         """Decode a prediction, with positions in the picture's pixels, or the input's without a picture."""
         assert self._card is not None
         return processing.decode(self._card, outputs, placed or whole_input(self._card), **options)
+
+
+PER_OBJECT = {
+    "boxes", "scores", "classes", "landmarks", "points", "point_scores", "depths", "crops", "corners"
+}  # fmt: skip
+"""Fields of predictions with an entry for each object."""
+
+
+def with_score(prediction: Any, least: float) -> Any:
+    """Return a prediction's objects whose score is at least so high."""
+    kept = np.flatnonzero(prediction.scores >= least)
+    values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+    taken = {
+        name: value[kept] if isinstance(value, np.ndarray) else [value[index] for index in kept]
+        for name, value in values.items()
+        if name in PER_OBJECT and value is not None
+    }
+    return replace(prediction, **taken)
 
 
 def whole_input(card: Card) -> ImagePlacement | None:

@@ -33,6 +33,9 @@ class TaskMetric:
         resample: (the float model's predictions, the variant's) -> scores of bootstrap resamples [n]. None:
             the mean of the samples' own scores is resampled.
         reference_options: Decoding options for the float model's predictions.
+        reference_score: Least score of the float model's objects that count; 0 for tasks without scores. They
+            are decoded with ``variant_options``: a decoder that averages overlapping boxes gives others if it
+            gets fewer of them.
         variant_options: Decoding options for a variant's predictions.
         count_kept: (the float model's predictions, the variant's) -> number of the float model's confident
             predictions that the variant keeps at the scores that apps use; None if that adds nothing to
@@ -52,6 +55,7 @@ class TaskMetric:
     margin: Callable[[Any], float] | None = None
     resample: Callable[[Sequence[Any], Sequence[Any]], Array] | None = None
     reference_options: Mapping[str, Json] = field(default_factory=dict)
+    reference_score: float = 0.0
     variant_options: Mapping[str, Json] = field(default_factory=dict)
     count_kept: Callable[[Sequence[Any], Sequence[Any]], Kept] | None = None
     counted_options: Mapping[str, Json] = field(default_factory=dict)

@@ -27,7 +27,7 @@ METRIC = TaskMetric(
     low=0.9,
     objects=80,
     resample=resample_average_precision,
-    reference_options={"score": REFERENCE_SCORE_THRESHOLD},
+    reference_score=REFERENCE_SCORE_THRESHOLD,
     variant_options={"score": VARIANT_SCORE_THRESHOLD},
     count_kept=count_kept,
     change=mean_change,
@@ -44,7 +44,7 @@ def self_map(name: str, similarity: Similarity) -> TaskMetric:
         low=METRIC.low,
         objects=METRIC.objects,
         resample=partial(resample_average_precision, similarity=similarity),
-        reference_options=METRIC.reference_options,
+        reference_score=METRIC.reference_score,
         variant_options=METRIC.variant_options,
         change=partial(mean_change, similarity=similarity),
     )

@@ -14,7 +14,7 @@ from edgekit.processing import load_card
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tensor_spec import Array
-from tests.fixtures.cards import BOXES, CLASSES
+from tests.fixtures.cards import BOXES, CLASSES, card
 
 CARDS = Path(__file__).resolve().parents[3] / "samples" / "cards"
 
@@ -44,6 +44,18 @@ def test_boxes_agree_where_the_float_model_is_sure() -> None:
     assert judge.evaluate(boxes([a, b], [0.0, 0.8])).score == Score("self-mAP", 0.0)
     # What is found late, below any usual threshold, still counts as found.
     assert judge.evaluate(boxes([a, b], [0.02, 0.0])).rank == 1.0
+
+
+def test_a_decoder_that_averages_boxes_agrees_with_itself() -> None:
+    """BlazeFace's boxes are means over those above the score, unsure ones included."""
+    faces = card(
+        {"kind": "detect", "decode": "blazeface", "strides": [8], "outputs": {"boxes": "b", "scores": "s"}}
+    )
+    outputs = {
+        "b": np.array([[[0, 0, 4, 4], [2, 0, 4, 4]]], np.float32),
+        "s": np.array([[[1], [-1.2]]], np.float32),
+    }
+    assert Evaluator(faces, [outputs]).evaluate([outputs]).score == Score("self-mAP", 1.0)
 
 
 def test_boxes_below_an_apps_threshold_are_not_kept() -> None:
