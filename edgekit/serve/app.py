@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError
 from edgekit.runtime.metrics import prometheus
-from edgekit.serve import openapi, try_page
+from edgekit.serve import openapi, prometheus_protobuf, try_page
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
@@ -102,8 +102,12 @@ class _App:
         return JSONResponse({"model_stats": rows})
 
     async def metrics(self, request: Request) -> Response:
-        content = await run_in_threadpool(_metrics_of, self._models)
-        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE})
+        families = await run_in_threadpool(_metrics_of, self._models)
+        if prometheus_protobuf.MEDIA_TYPE in request.headers.get("Accept", ""):
+            content_type, content = prometheus_protobuf.CONTENT_TYPE, prometheus_protobuf.encode(families)
+        else:
+            content_type, content = prometheus.CONTENT_TYPE, prometheus.text(families).encode("utf-8")
+        return Response(content, headers={"Content-Type": content_type})
 
     def _find(self, request: Request) -> ServedModel | ServedText:
         return self._models.served(request.path_params["model"], request.path_params.get("version"))
@@ -362,16 +366,12 @@ async def _http_error(request: Request, problem: Exception) -> Response:
     return error_response(messages.get(problem.status_code, problem.detail), problem.status_code)
 
 
-def _metrics_of(models: ServedModels) -> str:
-    """Return the metrics of all models in Prometheus' text format, which declares each metric once."""
-    families: dict[str, list[str]] = {}
+def _metrics_of(models: ServedModels) -> list[prometheus.Family]:
+    """Return the metrics of all models; Prometheus' formats declare each once."""
+    families: dict[str, prometheus.Family] = {}
     for model in models:
-        family = ""
         snapshot = {**model.metrics.snapshot(), "model": model.name, "version": model.version}
-        for line in prometheus.text(snapshot).splitlines():
-            if line.startswith("# HELP "):
-                family = line.split(" ", 3)[2]
-            lines = families.setdefault(family, [])
-            if not line.startswith("# ") or line not in lines:
-                lines.append(line)
-    return "\n".join(line for lines in families.values() for line in lines) + "\n"
+        for family in prometheus.families(snapshot):
+            before = families[family.name].samples if family.name in families else ()
+            families[family.name] = family._replace(samples=[*before, *family.samples])
+    return list(families.values())

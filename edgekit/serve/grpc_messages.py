@@ -71,7 +71,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 several."""
 KINDS = {
     "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9, "bytes": 12,
-    "uint32": 13,
+    "uint32": 13, "sint32": 17, "sint64": 18,
 }  # fmt: skip
 """Of FieldDescriptorProto.Type."""
 MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
@@ -80,26 +80,29 @@ MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 @cache
 def messages() -> dict[str, Any]:
     """Return the protobuf message classes by name, e.g. ``ModelInferRequest``."""
+    return message_classes("open_inference_grpc.proto", PACKAGE, FIELDS)
+
+
+def message_classes(file_name: str, package: str, tables: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the protobuf message classes of a table like ``FIELDS``, by name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
-    file = descriptor_pb2.FileDescriptorProto(
-        name="open_inference_grpc.proto", package=PACKAGE, syntax="proto3"
-    )
+    file = descriptor_pb2.FileDescriptorProto(name=file_name, package=package, syntax="proto3")
     types: dict[str, Any] = {}
-    for name, fields in FIELDS.items():
+    for name, fields in tables.items():
         parent, _, short = name.rpartition(".")
         types[name] = message = (types[parent].nested_type if parent else file.message_type).add(name=short)
         for number, text in enumerate(fields, 1):
-            _add(message, name, number, *text.split(":"))
+            _add(message, f".{package}.", name, number, *text.split(":"))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)  # type: ignore[no-untyped-call, unused-ignore]
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in FIELDS
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in tables
     }
 
 
-def _add(message: Any, full_name: str, number: int, name: str, kind: str) -> None:
+def _add(message: Any, package: str, full_name: str, number: int, name: str, kind: str) -> None:
     field = message.field.add(name=name, number=number, label=REPEATED if kind[0] in "*{" else OPTIONAL)
     if kind[0] == "|":
         if not message.oneof_decl:
@@ -110,11 +113,11 @@ def _add(message: Any, full_name: str, number: int, name: str, kind: str) -> Non
         entry.options.map_entry = True
         entry.field.add(name="key", number=1, label=OPTIONAL, type=KINDS["string"])
         entry.field.add(
-            name="value", number=2, label=OPTIONAL, type=MESSAGE, type_name=f".{PACKAGE}.{kind[1:]}"
+            name="value", number=2, label=OPTIONAL, type=MESSAGE, type_name=f"{package}{kind[1:]}"
         )
         kind = f"{full_name}.{entry.name}"
     kind = kind.lstrip("*|")
     if kind in KINDS:
         field.type = KINDS[kind]
     else:
-        field.type, field.type_name = MESSAGE, f".{PACKAGE}.{kind}"
+        field.type, field.type_name = MESSAGE, f"{package}{kind}"

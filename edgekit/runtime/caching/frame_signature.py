@@ -14,9 +14,6 @@ from edgekit.tensor_spec import Array
 SAMPLES = 65536
 BLOCK = 8
 """Samples along each side of a block; a frame of 640 x 480 has 30 x 30 blocks of 21 x 16 pixels."""
-LEVELS = 256
-FAR = float(LEVELS)
-"""The distance of frames of different sizes."""
 
 
 def signature_of(frame: Array) -> Array:
@@ -48,6 +45,7 @@ def signature_of(frame: Array) -> Array:
     return means
 
 
-def distance(one: Array, other: Array) -> float:
-    """Return the distance of two signatures, in levels of 0 to 255; ``FAR`` if the frame sizes differ."""
-    return float(np.abs(one - other).max()) if one.shape == other.shape else FAR
+def frame_distances(signatures: Array, signature: Array) -> Array:
+    """Return the distances of signatures [n, rows, columns] from another one, in levels of 0 to 255."""
+    distances: Array = np.abs(signatures - signature).max(axis=(1, 2))
+    return distances

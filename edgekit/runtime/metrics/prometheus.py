@@ -10,9 +10,9 @@ of our buckets too, so the counts are exact. The text format has no native histo
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.histogram import at_most
@@ -38,91 +38,110 @@ TEXT_TIMES = {
 }
 
 
-def text(snapshot: Mapping[str, Any]) -> str:
-    """Return a snapshot in the text format, version 0.0.4."""
+class Family(NamedTuple):
+    """A metric: its samples, each with labels and a number, or a histogram in JSON."""
+
+    name: str
+    kind: str
+    about: str
+    samples: Sequence[tuple[Mapping[str, str], Any]]
+
+
+def families(snapshot: Mapping[str, Any]) -> list[Family]:
+    """Return the metrics of a ``Session``'s snapshot."""
     model = {"model": snapshot["model"], "version": snapshot["version"]}
-    lines = _family("edgekit_model_info", "gauge", "What runs.")
     active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
-    lines.append(f"edgekit_model_info{_labels({**model, **active})} 1")
-    ends = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
-    stages = [entry for entry in snapshot["stages"] if entry["stage"] != END_TO_END]
-    for name, entries, about in (
-        ("edgekit_inference_duration_seconds", ends, "Time of an answer, end to end."),
-        ("edgekit_stage_duration_seconds", stages, "Time of each stage of an answer."),
-    ):
-        if entries:
-            lines += _family(name, "histogram", about)
-        for entry in entries:
-            labels = {**model, "engine": entry["engine"], "path": "local"}
-            if entries is stages:
-                labels["stage"] = entry["stage"]
-            lines += _histogram(name, labels, entry)
-    lines += _family("edgekit_inferences_total", "counter", "Answers by outcome.")
-    for outcome, count in snapshot["outcomes"].items():
-        lines.append(f"edgekit_inferences_total{_labels({**model, 'outcome': outcome})} {count}")
-    lines += _family("edgekit_fallback_total", "counter", "Changes of the variant that serves.")
-    for fallback in snapshot["fallbacks"]:
-        labels = {**model, **{key: fallback[key] for key in ("from", "to", "reason")}}
-        lines.append(f"edgekit_fallback_total{_labels(labels)} {fallback['count']}")
+    ends, stages = list[Any](), list[Any]()
+    for entry in snapshot["stages"]:
+        labels = {**model, "engine": entry["engine"], "path": "local"}
+        if entry["stage"] == END_TO_END:
+            ends.append((labels, entry))
+        else:
+            stages.append(({**labels, "stage": entry["stage"]}, entry))
+    outcomes = [({**model, "outcome": outcome}, count) for outcome, count in snapshot["outcomes"].items()]
+    changed = [({**model, **labels}, count) for labels, count in _fallbacks(snapshot)]
+    metrics = [
+        Family("edgekit_model_info", "gauge", "What runs.", [({**model, **active}, 1)]),
+        Family("edgekit_inference_duration_seconds", "histogram", "Time of an answer, end to end.", ends),
+        Family("edgekit_stage_duration_seconds", "histogram", "Time of each stage of an answer.", stages),
+        Family("edgekit_inferences_total", "counter", "Answers by outcome.", outcomes),
+        Family("edgekit_fallback_total", "counter", "Changes of the variant that serves.", changed),
+    ]
     if deferrals := snapshot.get("deferrals"):
         about = "Answers that a deferral left to its large variant."
-        lines += _family("edgekit_deferred_total", "counter", about)
-        lines.append(f"edgekit_deferred_total{_labels(model)} {deferrals['deferred']}")
+        metrics.append(Family("edgekit_deferred_total", "counter", about, [(model, deferrals["deferred"])]))
     for field, count in snapshot.get("texts", {}).items():
         name, about = TEXT_COUNTS[field]
-        lines += _family(f"edgekit_text_{name}_total", "counter", about)
-        lines.append(f"edgekit_text_{name}_total{_labels(model)} {count}")
-    return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
+        metrics.append(Family(f"edgekit_text_{name}_total", "counter", about, [(model, count)]))
+    return [
+        *(metric for metric in metrics if metric.samples or metric.kind != "histogram"),
+        *_outbox(snapshot),
+    ]
 
 
-def texts(snapshot: Mapping[str, Any]) -> str:
-    """Return the metrics of texts in the text format, version 0.0.4."""
-    lines: list[str] = []
+def text_families(snapshot: Mapping[str, Any]) -> list[Family]:
+    """Return the metrics of a ``TextSession``'s snapshot."""
+    metrics: list[Family] = []
     if "variant" in snapshot:
         active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
-        lines += _family("edgekit_text_model_info", "gauge", "What writes.")
-        lines.append(f"edgekit_text_model_info{_labels(active)} 1")
+        metrics.append(Family("edgekit_text_model_info", "gauge", "What writes.", [(active, 1)]))
     if speculation := snapshot["speculation"]:
-        lines += _family("edgekit_text_speculation", "gauge", "1 where guesses are made, else 0, and why.")
-        labels = {"why": str(speculation["why"])}
-        lines.append(f"edgekit_text_speculation{_labels(labels)} {int(speculation['on'])}")
-    lines += _family("edgekit_texts_total", "counter", "Texts by the reason why they ended.")
-    for reason, count in snapshot["texts"].items():
-        lines.append(f"edgekit_texts_total{_labels({'reason': reason})} {count}")
+        about = "1 where guesses are made, else 0, and why."
+        sample = ({"why": str(speculation["why"])}, int(speculation["on"]))
+        metrics.append(Family("edgekit_text_speculation", "gauge", about, [sample]))
+    ends = [({"reason": reason}, count) for reason, count in snapshot["texts"].items()]
+    metrics.append(Family("edgekit_texts_total", "counter", "Texts by the reason why they ended.", ends))
     for field, (name, about) in TEXT_COUNTS.items():
-        lines += _family(f"edgekit_text_{name}_total", "counter", about)
-        lines.append(f"edgekit_text_{name}_total {snapshot[field]}")
+        metrics.append(Family(f"edgekit_text_{name}_total", "counter", about, [({}, snapshot[field])]))
     for stage, (name, about) in TEXT_TIMES.items():
-        entries = [entry for entry in snapshot["stages"] if entry["stage"] == stage]
+        entries = [({"engine": e["engine"]}, e) for e in snapshot["stages"] if e["stage"] == stage]
         if entries:
-            lines += _family(name, "histogram", about)
-        for entry in entries:
-            lines += _histogram(name, {"engine": entry["engine"]}, entry)
-    lines += _family("edgekit_text_fallback_total", "counter", "Changes of the variant that writes.")
-    for fallback in snapshot["fallbacks"]:
-        labels = {key: fallback[key] for key in ("from", "to", "reason")}
-        lines.append(f"edgekit_text_fallback_total{_labels(labels)} {fallback['count']}")
-    return "\n".join(lines) + "\n"
+            metrics.append(Family(name, "histogram", about, entries))
+    about = "Changes of the variant that writes."
+    return [*metrics, Family("edgekit_text_fallback_total", "counter", about, _fallbacks(snapshot))]
 
 
-def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
+def _fallbacks(snapshot: Mapping[str, Any]) -> list[tuple[Mapping[str, str], Any]]:
+    return [
+        ({key: fallback[key] for key in ("from", "to", "reason")}, fallback["count"])
+        for fallback in snapshot["fallbacks"]
+    ]
+
+
+def _outbox(snapshot: Mapping[str, Any]) -> list[Family]:
     rows = snapshot.get("outbox")
     if rows is None:
         return []
-    lines = []
-    for name, about, value in (
+    gauges = (
         ("depth", "Rows that wait for the backend.", rows["waiting"] + rows["pending"]),
         ("bytes", "Of the rows on disk.", rows["size_bytes"]),
         ("quarantined", "Rows that the backend refused too often.", rows["quarantined"]),
-    ):
-        lines += [*_family(f"edgekit_outbox_{name}", "gauge", about), f"edgekit_outbox_{name} {value}"]
-    lines += _family("edgekit_outbox_delivered_total", "counter", "Rows that the backend has.")
-    lines.append(f"edgekit_outbox_delivered_total {rows['delivered']}")
-    lines += _family("edgekit_outbox_dropped_total", "counter", "Rows that were removed, by the rule.")
-    for rule in DROPPED:
-        count = rows[f"dropped_{rule}"]
-        lines.append(f"edgekit_outbox_dropped_total{_labels({'reason': rule})} {count}")
-    return lines
+    )
+    dropped = [({"reason": rule}, rows[f"dropped_{rule}"]) for rule in DROPPED]
+    return [
+        *(Family(f"edgekit_outbox_{name}", "gauge", about, [({}, value)]) for name, about, value in gauges),
+        Family(
+            "edgekit_outbox_delivered_total",
+            "counter",
+            "Rows that the backend has.",
+            [({}, rows["delivered"])],
+        ),
+        Family("edgekit_outbox_dropped_total", "counter", "Rows that were removed, by the rule.", dropped),
+    ]
+
+
+def text(metrics: Iterable[Family]) -> str:
+    """Return metrics in the text format, version 0.0.4."""
+    lines: list[str] = []
+    for name, kind, about, samples in metrics:
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        for labels, value in samples:
+            lines += (
+                _histogram(name, labels, value)
+                if kind == "histogram"
+                else [f"{name}{_labels(labels)} {value}"]
+            )
+    return "\n".join(lines) + "\n"
 
 
 class Snapshots(Protocol):
@@ -167,8 +186,8 @@ def _handler(metrics: Snapshots) -> type[BaseHTTPRequestHandler]:
             if host not in (LOOPBACK, "localhost") or self.path != "/metrics":
                 self.send_error(404)
                 return
-            written = text if isinstance(metrics, Metrics) else texts
-            content = written(metrics.snapshot()).encode("utf-8")
+            families_of = families if isinstance(metrics, Metrics) else text_families
+            content = text(families_of(metrics.snapshot())).encode("utf-8")
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(content)))
@@ -179,10 +198,6 @@ def _handler(metrics: Snapshots) -> type[BaseHTTPRequestHandler]:
             """Log nothing: standard error belongs to the app."""
 
     return Handler
-
-
-def _family(name: str, kind: str, about: str) -> list[str]:
-    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
 
 
 def _histogram(name: str, labels: Mapping[str, str], entry: Mapping[str, Any]) -> list[str]:
@@ -201,4 +216,4 @@ def _labels(labels: Mapping[str, str]) -> str:
         (name, value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'))
         for name, value in labels.items()
     )
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}" if labels else ""

@@ -93,8 +93,10 @@ def test_metrics_count_deferrals_across_runners(both: Path) -> None:
             metrics.run(feeds)
         snapshot = metrics.snapshot()
         assert snapshot["deferrals"] == {"answers": 60, "deferred": 2 * first}
-        assert f'version="{snapshot["version"]}"}} {2 * first}\n' in prometheus.text(snapshot)
-        assert "edgekit_deferred_total{" in prometheus.text(snapshot)
+        assert f'version="{snapshot["version"]}"}} {2 * first}\n' in prometheus.text(
+            prometheus.families(snapshot)
+        )
+        assert "edgekit_deferred_total{" in prometheus.text(prometheus.families(snapshot))
 
 
 @pytest.mark.parametrize("part", ["_small", "_large"])

@@ -26,7 +26,7 @@ from edgekit.runtime.caching.calibrate_similarity import (
     same_prediction,
     simulate_cache,
 )
-from edgekit.runtime.caching.frame_signature import FAR, distance, signature_of
+from edgekit.runtime.caching.frame_signature import frame_distances, signature_of
 from edgekit.runtime.caching.similar import Similar
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.metrics.metrics import Metrics
@@ -66,13 +66,19 @@ def still(frames: int) -> Iterator[Array]:
 
 
 def test_noise_is_near_and_a_change_is_far() -> None:
+    def distance(one: Array, other: Array) -> float:
+        return float(frame_distances(one[None], other)[0])
+
     frame = scene(RED, 0, (480, 640))
     assert distance(signature_of(frame), signature_of(scene(RED, 1, (480, 640)))) < 3
     for channel in range(3):  # each colour alone is seen, and a place of 32 x 32 pixels
         changed = frame.copy()
         changed[200:232, 300:332, channel] ^= 0x80
         assert distance(signature_of(frame), signature_of(changed)) > 10
-    assert distance(signature_of(frame), signature_of(frame[:, ::2])) == FAR
+    cache = PredictionCache(256.0, 4)
+    cache.keep(signature_of(frame), "another size")
+    assert cache.find(signature_of(frame[:, ::2])) is None
+    assert cache.find(signature_of(frame)) == ("another size",)
 
 
 def test_a_look_is_the_mean_of_its_blocks() -> None:
@@ -176,7 +182,7 @@ def test_another_variant_answers_anew(session: Session) -> None:
     class Switches:
         bundle, active = session.bundle, "one"
 
-        def predict(self, frame: Array, order: str) -> str:
+        def predict(self, frame: Array) -> str:
             return self.active
 
     switches = Switches()
@@ -221,7 +227,7 @@ def test_answers_that_change_unseen_are_refused(session: Session) -> None:
     class Sees:
         bundle = session.bundle
 
-        def predict(self, frame: Array, order: str) -> bool:
+        def predict(self, frame: Array) -> bool:
             return next(seen)
 
     calibration = measure(Sees(), still(240), same=lambda one, other: one == other)  # type: ignore[arg-type]
@@ -234,7 +240,9 @@ def test_what_reuse_would_have_cost_is_counted() -> None:
     """Looks one after the other 3 levels apart, an answer that changes at every second one."""
     looks = [np.full((1, 1), 3.0 * n, np.float32) for n in range(100)]
     seen = [(signature, n // 2) for n, signature in enumerate(looks)]
-    counts = [simulate_cache(seen, limit, 1, lambda one, other: one == other) for limit in LIMITS]
+    counts = [
+        simulate_cache(seen, PredictionCache(limit, 1), lambda one, other: one == other) for limit in LIMITS
+    ]
     assert all(hits == 0 for (hits, _), limit in zip(counts, LIMITS, strict=True) if limit < 3)
     assert counts[LIMITS.index(4.0)] == (50, 0)
     assert counts[LIMITS.index(8.0)] == (66, 49)

@@ -21,7 +21,7 @@ from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, FallbackCounts, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
-from edgekit.runtime.metrics.prometheus import Page, text, texts
+from edgekit.runtime.metrics.prometheus import Page, families, text, text_families
 from edgekit.runtime.session_state import Active
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
@@ -155,7 +155,7 @@ def test_the_text_for_prometheus(session: Session) -> None:
         metrics._fallbacks.count("a", "b", 'say "no"\\ \n')
     found: dict[str, float] = {}
     typed: set[str] = set()
-    for line in text(metrics.snapshot()).splitlines():
+    for line in text(families(metrics.snapshot())).splitlines():
         if line.startswith("# TYPE "):
             typed.add(line.split()[2])
         elif not line.startswith("# HELP "):
@@ -209,7 +209,7 @@ def test_quantiles_of_prometheus_are_within_the_stated_error(
     for seconds in times.tolist():
         metrics.took({"infer": seconds})
     exact = float(np.quantile(times, q, method="inverted_cdf"))
-    found = histogram_quantile(q, text(metrics.snapshot()), 'stage="infer"')
+    found = histogram_quantile(q, text(families(metrics.snapshot())), 'stage="infer"')
     assert found == pytest.approx(exact, rel=0.091)  # docs/runtime-latency.md
     assert metrics.quantile("infer", q) == pytest.approx(exact, rel=0.0222)
     (point,) = (
@@ -279,7 +279,7 @@ def test_who_does_not_ask_imports_none_of_it() -> None:
 
 def test_texts_are_told_to_prometheus() -> None:
     metrics = TextMetrics()
-    assert "edgekit_text_tokens_total 0" in texts(metrics.snapshot()).splitlines()
+    assert "edgekit_text_tokens_total 0" in text(text_families(metrics.snapshot())).splitlines()
     active = Active("int8", "ort 1", "CPU", "int8")
     ended = GeneratedText("secret", "stop", 7, 3, 5, 250.0, 450.0, 8, 2, 4)
     metrics.ended(ended, active, (), {"on": False, "why": "it costs more"})

@@ -14,7 +14,7 @@ from edgekit.runtime import Session
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.exporter import OFFLINE_S, RARELY_S, MetricsExporter, plain
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.runtime.metrics.prometheus import text
+from edgekit.runtime.metrics.prometheus import families, text
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.outbox.sinks import SinkDownError
@@ -104,7 +104,7 @@ def test_an_outbox_is_told_of_too(metrics: Metrics, tmp_path: Path) -> None:
         assert outbox.flush(10)
         outbox.deliver(DOWN)
         snapshot = telling.snapshot()
-        page = text(snapshot).splitlines()
+        page = text(families(snapshot)).splitlines()
         assert "edgekit_outbox_depth 3" in page
         assert 'edgekit_outbox_dropped_total{reason="age"} 0' in page
         assert "edgekit_outbox_delivered_total 0" in page
