@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import edgekit
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, MissingDependency, UsageError
 from edgekit.web import engine, folder
@@ -34,7 +35,12 @@ def test_a_folder_with_a_bundle_and_its_page(npm_package: Path, tmp_path: Path, 
     worker = (site / "service-worker.js").read_text()
     kept = json.loads(re.search(r"const FILES = (\{.*?\});", worker, re.DOTALL)[1])  # type: ignore[index]
     files = {str(each.relative_to(site)) for each in site.rglob("*") if each.is_file()}
-    assert set(kept) == files - {"service-worker.js", "edgekit.d.ts"}
+    assert set(kept) == files - {"service-worker.js", "edgekit.d.ts", "package.json"}
+    named = set(re.findall(r"new URL\('\./([^']+)'", (site / "files.js").read_text()))
+    assert named == {name for name in files if name.startswith("onnxruntime/")} | {"edgekit.wasm"}
+    package = json.loads((site / "package.json").read_text())
+    assert package["version"] == edgekit.__version__
+    assert not [name for name in package["files"] if not (site / name).exists() and "litert" not in name]
     assert re.search(r"const VERSION = '?\"[0-9a-f]{16}\"", worker)
     again = call(*arguments)
     assert (again.exit_code, again.stderr) == (
