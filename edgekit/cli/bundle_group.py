@@ -11,6 +11,7 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
+    VariantName,
     as_json_option,
     bundle_argument,
     engine_option,
@@ -28,7 +29,7 @@ from edgekit.errors import MissingDependency, UsageError
 
 @main.group()
 def bundle() -> None:
-    """Combine, rebuild and log bundles; detect drift."""
+    """Combine, select, rebuild and log bundles; detect drift."""
 
 
 @bundle.command(writes=True)
@@ -201,6 +202,32 @@ def drift(
     written = [str(path) for path in report.save(output)]
     text = f"{report.text()}\n  written   {', '.join(written)}"
     terminal.answer(as_json, {**report.as_json(), "files": written}, text)
+
+
+@bundle.command(writes=True)
+@bundle_argument
+@click.argument("variants", metavar="VARIANT...", nargs=-1, required=True, type=VariantName())
+@path_option("-o", "--output", required=True, help="Bundle file to write.")
+@as_json_option
+def select(bundle: Path, variants: tuple[str, ...], output: Path, as_json: bool) -> None:
+    """Write a bundle with some of a bundle's variants.
+
+    It is for devices that need no others: they fetch and store less. Publish it as a model of its own.
+    """
+    need_writable(output, "the bundle")
+    need_replaceable(output)
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.cli.bundle_text import bundle_json
+    from edgekit.release.select_variants import select_variants
+
+    with Bundle.open(bundle) as opened:
+        selected = select_variants(opened, variants)
+        selected.save(output)
+    sizes = [path.stat().st_size / 1e6 for path in (output, bundle)]
+    text = f"  written   {output}  {sizes[0]:.1f} of {sizes[1]:.1f} MB, with {', '.join(variants)}"
+    terminal.answer(
+        as_json, bundle_json(selected, output), f"{text}\n  sign it   edgekit release sign {output}"
+    )
 
 
 @bundle.command()

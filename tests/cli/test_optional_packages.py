@@ -118,6 +118,7 @@ def test_no_verb_ends_in_a_traceback_on_a_device(tmp_path: Path) -> None:
         "bundle cascade": [tmp_path / "cascade.toml", "-o", out],
         "bundle defer": [bundle, bundle, "--disagreement", ".1", "--samples", samples, "-o", out],
         "bundle rebuild": [bundle, source], "bundle drift": [bundle, samples, samples, "-o", out],
+        "bundle select": [bundle, "ort-fp32", "-o", out],
         "bundle log": [bundle, "--mlflow", "sqlite:///m.db"], "batch build": [tmp_path / "matrix.toml"],
         "release sign": [bundle, "--key", tmp_path / "key"], "release provenance": [bundle],
         "release fleet": [tmp_path], "release publish": [bundle, "--repo", out, "--keys", out],

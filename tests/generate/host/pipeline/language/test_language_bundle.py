@@ -26,6 +26,7 @@ from edgekit.generate.host.pipeline.language import language_bundle, variants
 from edgekit.generate.host.weights.language.decoder_weights import BARS
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.runtime import Session
+from tests.fixtures.gguf_architectures import write_architecture
 from tests.fixtures.gguf_files import F32, Q4_1, write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tokenizers]
@@ -205,6 +206,30 @@ def test_options_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(UsageError) as raised:
         edgekit.build(write_tiny(tmp_path / "tiny.gguf"), targets=["ort"], **options)  # type: ignore[arg-type]
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "message"),
+    [
+        (
+            "ort", "int4",
+            "ort does not support int4 for language models with experts; available: fp32, fp16, int8",
+        ),
+        (
+            "tflite", "auto",
+            "tflite would compute all experts of a layer for each token; build this model for other targets, "
+            "e.g. ort or openvino",
+        ),
+    ],
+)  # fmt: skip
+def test_experts_need_a_form_that_computes_the_picked_ones_only(
+    tmp_path: Path, target: str, precision: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        edgekit.build(
+            write_architecture(tmp_path / "tiny.gguf", "olmoe"), targets=[target], precision=precision
+        )
     assert str(raised.value) == message
 
 

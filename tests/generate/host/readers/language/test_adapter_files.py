@@ -16,6 +16,7 @@ from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.generate.host.readers.language.open_model import open_language_model
 from edgekit.tensor_spec import Array
 from tests.fixtures.adapter_files import ALPHA, RANK, random_pairs, write_gguf, write_peft
+from tests.fixtures.gguf_architectures import write_architecture
 from tests.fixtures.gguf_files import write_tiny
 
 Q = "model.layers.0.self_attn.q_proj.weight"
@@ -38,6 +39,13 @@ def test_peft_and_gguf_change_the_weights_by_the_same(model: LanguageModel, tmp_
         for adapter in (one, other):
             assert np.allclose(merged(model, adapter).weight(name), expected, atol=1e-6)
     assert np.array_equal(merged(model, one).weight("model.norm.weight"), model.weight("model.norm.weight"))
+
+
+def test_experts_are_not_adapted(tmp_path: Path) -> None:
+    routed = open_language_model(write_architecture(tmp_path / "tiny.gguf", "olmoe"))
+    pairs = {name: pair for name, pair in random_pairs(routed).items() if "experts.7.down" in name}
+    with pytest.raises(ModelError, match="gate_proj, up_proj and down_proj, not those of experts"):
+        open_adapter(write_peft(tmp_path / "peft", pairs), routed)
 
 
 def test_rslora_has_the_root_of_the_rank(model: LanguageModel, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "no architecture": ({"general.architecture": None}, "has no general.architecture"),
     "another architecture": (
         {"general.architecture": "mamba"},
-        "has architecture mamba, which is not supported; supported: gemma2, gemma3, llama, phi3,",
+        "has architecture mamba, which is not supported; supported: gemma2, gemma3, llama, olmoe, phi3,",
     ),
     "a text for a number": ({"llama.block_count": "two"}, "its llama.block_count is not a whole number"),
     "no layers": ({"llama.block_count": 0}, "its layers is 0; it must be 1 to 512"),

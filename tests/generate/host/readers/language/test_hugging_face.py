@@ -13,6 +13,7 @@ from edgekit.generate.host.readers.language.hugging_face import is_hugging_face,
 from edgekit.generate.host.readers.language.hugging_face_config import decoder_config
 from edgekit.generate.host.readers.language.language_model import LanguageModel
 from edgekit.tensor_spec import Array
+from tests.fixtures.gguf_architectures import write_architecture
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.hugging_face_files import safetensors_bytes, write_folder
 
@@ -37,6 +38,31 @@ def test_a_folder_is_the_model_that_it_was_made_of(
     assert model.chat_template == original.chat_template
     assert model.tokenizer == original.tokenizer
     assert model.packed(model.weight_names[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys"),
+    [
+        ("olmoe", {"model_type": "olmoe", "num_experts": 8}),
+        (
+            "qwen3moe",
+            {
+                "model_type": "qwen3_moe", "num_local_experts": 8, "norm_topk_prob": True, "head_dim": 16,
+                "intermediate_size": 999, "moe_intermediate_size": 96,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_experts_are_read_from_both_formats(
+    tmp_path: Path, architecture: str, keys: dict[str, object]
+) -> None:
+    original = open_gguf_model(write_architecture(tmp_path / "tiny.gguf", architecture))
+    folder = write_folder(tmp_path / "tiny", original)
+    config(folder, num_experts_per_tok=3, **keys)
+    model = open_hugging_face(folder)
+    assert model.config == original.config
+    for name in model.weight_names:
+        assert np.array_equal(model.weight(name), original.weight(name))
 
 
 @pytest.mark.parametrize(("dtype", "close"), [("F16", 2e-3), ("BF16", 0.02)])
@@ -113,6 +139,30 @@ CASES: dict[str, tuple[Any, str]] = {
     "biases": (
         lambda f: config(f, attention_bias=True),
         "has biases in attention, which is not supported",
+    ),
+    "limited queries": (
+        lambda f: config(f, model_type="olmoe", clip_qkv=8.0),
+        "has a limit of q, k and v (clip_qkv), which is not supported",
+    ),
+    "a layer without experts": (
+        lambda f: config(f, model_type="qwen3_moe", mlp_only_layers=[0], moe_intermediate_size=96),
+        "has layers without experts between those that have them, which is not supported",
+    ),
+    "too many experts picked": (
+        lambda f: config(f, model_type="olmoe", num_experts=4, num_experts_per_tok=5),
+        "a token picks 5 of 4 experts in each of 2 layers, which is not possible",
+    ),
+    "a billion experts": (
+        lambda f: config(f, model_type="olmoe", num_experts=10**9, num_experts_per_tok=5),
+        "a token picks 5 of 1000000000 experts in each of 2 layers, which is not possible",
+    ),
+    "no experts": (
+        lambda f: config(f, model_type="olmoe", num_experts=4, num_experts_per_tok=2),
+        "has no weight model.layers.0.self_attn.q_norm.weight, which olmoe models of its config.json need",
+    ),
+    "experts with GELU": (
+        lambda f: config(f, model_type="olmoe", hidden_act="gelu_pytorch_tanh"),
+        "its activation is gelu_pytorch_tanh, which is not supported",
     ),
     "yarn": (
         lambda f: config(f, rope_scaling={"rope_type": "yarn", "factor": 4.0}),
