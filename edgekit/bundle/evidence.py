@@ -206,6 +206,9 @@ class Search(TypedDict, total=False):
     """Candidates that there was no time for."""
     limit_s: float
     """Time limit of the search of all targets in seconds, if candidates were left out."""
+    resumed: bool
+    """True if what an earlier build shipped for the same graph with other weights was good enough, so that no
+    others were measured."""
     plain: SearchedCandidate
     """Plain int8, if anything is repaired: every node, a scale for each value from its minimum to its
     maximum, weights to nearest. It is measured with the candidates and never chosen."""

@@ -20,7 +20,8 @@ def searched(search: Json) -> str:
     chosen_count = sum(not candidate["lost"] for candidate in search["tried"])
     chosen = f"{chosen_count} chosen" if chosen_count else "none good enough"
     if not left_out:
-        return f"{tried} int8 candidate{'s' if tried != 1 else ''} measured, {chosen}"
+        resumed = "; the search began with what the last build shipped" if search.get("resumed") else ""
+        return f"{tried} int8 candidate{'s' if tried != 1 else ''} measured, {chosen}{resumed}"
     count = f"{tried} of {tried + left_out} int8 candidates measured"
     limit = f"{search['limit_s']:g} s" if "limit_s" in search else "the time limit"
     return f"{count} within {limit}, {chosen}; {more_time(search)} for the rest"

@@ -2,6 +2,7 @@
 
 A process that opens a stranger's model may be taken over by it. So each model has a folder of its own, named
 by its content, and that process may write to no other: nothing that it writes is believed of another model.
+The candidates that a search shipped are the only hint for another one, which measures them.
 """
 
 from __future__ import annotations

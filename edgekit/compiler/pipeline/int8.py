@@ -26,6 +26,7 @@ from edgekit.compiler.pipeline.int8_search import (
     as_manifest_entry,
     best_rejected,
     is_good_enough,
+    record_shipped,
     search_int8,
     why_missed,
 )
@@ -159,6 +160,11 @@ def build_int8(
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     search: Search = {"tried": shortlist.entries(), "damage": block_snr_db, "left_out": result.left_out}
+    if result.resumed:
+        search["resumed"] = True
+    shipped = [v.config for v in variants if v.config is not None and not v.rejected]
+    if shipped and not result.left_out:
+        record_shipped(data, candidates, job.options, shipped)
     if result.left_out and job.options.seconds is not None:
         search["limit_s"] = job.options.seconds
     if plain is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
@@ -14,7 +14,7 @@ from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_so_far
-from edgekit.compiler.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import DEFAULT, CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
@@ -29,19 +29,31 @@ class SearchResult:
         measured: The candidates that were measured, in order.
         block_snr_db: Block -> SNR in dB with only its part of the network quantized, if it was examined.
         left_out: Number of candidates skipped because the user's time limit was over.
+        resumed: Whether what an earlier build shipped is good enough, so that no others were measured.
     """
 
     measured: Sequence[Measurement]
     block_snr_db: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
+    resumed: bool = False
 
     def after(self, first: SearchResult) -> SearchResult:
         """Return this search's result, appended to that of an earlier search of the same target."""
         configs = {measurement.config for measurement in first.measured}
         added = [measurement for measurement in self.measured if measurement.config not in configs]
         return SearchResult(
-            [*first.measured, *added], {**first.block_snr_db, **self.block_snr_db}, self.left_out
+            [*first.measured, *added],
+            {**first.block_snr_db, **self.block_snr_db},
+            self.left_out,
+            self.resumed,
         )
+
+
+@dataclass(frozen=True)
+class _Shipped:
+    """Candidates that a build shipped, the fastest first."""
+
+    configs: Sequence[CandidateConfig] = ()
 
 
 def search_int8(
@@ -53,6 +65,9 @@ def search_int8(
 ) -> SearchResult:
     """Search, or load the cached result of an identical search that was not cut.
 
+    Candidates that the last build shipped for a graph that differs in its weights alone, or for other
+    samples, are measured first. If they are good enough, the search ends.
+
     A search that the user's time limit has cut is not loaded. Its measurements are cached by candidate and
     take no time, so the search continues where it stopped.
 
@@ -60,15 +75,7 @@ def search_int8(
         seconds: The user's time limit; None for none.
     """
     profile, rules = candidates.target.profile, candidates.rules
-    key = measurement_cache.key(
-        "search",
-        data.search_context.digest,
-        repr(rules),
-        profile.as_json(),
-        candidates.version,
-        default_threads(),
-        [options.precision, options.goal.as_json(), candidates.timed],
-    )
+    key = _key("search", data.search_context.digest, candidates, options)
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured:
         return cached
@@ -114,15 +121,64 @@ def search_int8(
 
     placements, floats_of = candidates.placements, candidates.floats_of
     common = (placements, floats_of, measure, find_float_regions)
-    if candidates.timed and options.precision != AUTO:
-        measured = search_fastest(*common, is_enough, may_be_enough, has_time)
+    shipped = _recall_shipped(data, candidates, options)
+    resumed = bool(shipped) and all(has_time(config) and is_enough(measure(config)) for config in shipped)
+    if resumed:
+        pass
+    elif candidates.timed and options.precision != AUTO:
+        search_fastest(*common, is_enough, may_be_enough, has_time)
     elif candidates.timed:
-        measured = search_front(*common, may_be_enough, has_time)
+        search_front(*common, may_be_enough, has_time)
     else:
-        measured = search_untimed(placements, measure, find_float_regions, candidates.float_share, has_time)
+        search_untimed(placements, measure, find_float_regions, candidates.float_share, has_time)
+    measured = list({measurement.config: measurement for measurement in measured_so_far}.values())
     if not limit.left_out and not candidates.deaths:
-        measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db))
-    return SearchResult(measured, block_snr_db, limit.left_out)
+        measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db, resumed=resumed))
+    return SearchResult(measured, block_snr_db, limit.left_out, resumed)
+
+
+def record_shipped(
+    data: QuantizationData,
+    candidates: Candidates,
+    options: BuildOptions,
+    shipped: Sequence[CandidateConfig],
+) -> None:
+    """Record the candidates that a build ships, the fastest first, for the search of a retrained model."""
+    for precision, configs in {"int8": shipped[:1], options.precision: shipped}.items():
+        key = _shipped_key(data, candidates, replace(options, precision=precision))
+        measurement_cache.record_shipped(key, _Shipped, _Shipped(configs))
+
+
+def _recall_shipped(
+    data: QuantizationData, candidates: Candidates, options: BuildOptions
+) -> Sequence[CandidateConfig]:
+    """Return the candidates that the last build of a graph of this structure shipped, if a search may measure
+    them."""
+    key = _shipped_key(data, candidates, options)
+    configs = (measurement_cache.recall_shipped(key, _Shipped) or _Shipped()).configs
+    recipes = (
+        replace(config.recipe, samples=DEFAULT.samples, positions=DEFAULT.positions) for config in configs
+    )
+    is_usual = all(config.recipe == recipe for config, recipe in zip(configs, recipes, strict=True))
+    is_known = {config.placement for config in configs} <= {*candidates.placements}
+    return configs if is_usual and is_known else ()
+
+
+def _shipped_key(data: QuantizationData, candidates: Candidates, options: BuildOptions) -> str:
+    return _key("shipped", data.search_context.structure, candidates, options)
+
+
+def _key(kind: str, model: str, candidates: Candidates, options: BuildOptions) -> str:
+    """Return the name of a record on a search. ``model`` is the digest of what is searched."""
+    return measurement_cache.key(
+        kind,
+        model,
+        repr(candidates.rules),
+        candidates.target.profile.as_json(),
+        candidates.version,
+        default_threads(),
+        [options.precision, options.goal.as_json(), candidates.timed],
+    )
 
 
 class _TimeLimit:

@@ -21,8 +21,10 @@ from edgekit.compiler.compress.training_length import training_length
 from edgekit.compiler.evaluate.label_files.folder import label_folders
 from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
+from edgekit.compiler.quantize.search.measurement_cache import SHIPPED
 from edgekit.compiler.toolchains.environment import MEMORY_BYTES, environments_of
 from edgekit.errors import UsageError
+from edgekit.system.cache_folder import cache_folder
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.memory import all_memory_bytes
 from edgekit.system.regular_file import followed, linked_files
@@ -136,7 +138,7 @@ def bounds_of(
     return Bounds(
         data_bytes=limits.memory_bytes + reserved,
         file_bytes=limits.memory_bytes,
-        reads=[*_named_files(options), *toolchains],
+        reads=[*_named_files(options), *toolchains, str(cache_folder() / SHIPPED)],
         writes=[str(folder), *([str(records)] if records else []), *_graphics()],
         most_data_bytes=limits.most_memory_bytes + reserved,
     )

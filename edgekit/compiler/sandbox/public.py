@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.compiler.hub.address import HubAddress, is_hub_address
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.shrink_request import ShrinkRequest
+from edgekit.compiler.quantize.search.measurement_cache import share_shipped
 from edgekit.compiler.sandbox.contained import (
     build_contained,
     card_contained,
@@ -118,11 +119,15 @@ def build(request: BuildRequest) -> Bundle:
 def build_request(request: BuildRequest) -> Bundle:
     """Build a model of this machine, like :func:`build`."""
     if is_contained(request.model, request.trusted):
-        return build_contained(request)
-    from edgekit.compiler.pipeline.build_bundle import build_bundle
+        bundle = build_contained(request)
+    else:
+        from edgekit.compiler.pipeline.build_bundle import build_bundle
 
-    with _recorded(vars(request)):
-        return build_bundle(request)
+        with _recorded(vars(request)):
+            bundle = build_bundle(request)
+    if isinstance(request.model, str | os.PathLike):
+        share_shipped(model_folder(model_files(vars(request))))
+    return bundle
 
 
 @public

@@ -9,7 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import edgekit
 from edgekit.compiler.evaluate.accuracy_limits import Goal
@@ -21,6 +24,7 @@ from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import DEFAULT, QUICK, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement_cache import SHIPPED
 from edgekit.system.progress import Stage
 from edgekit.target.build_target import resolve
 from edgekit.target.contract import Runner
@@ -84,6 +88,60 @@ def test_a_search_that_was_cut_goes_on_until_it_is_whole(
     assert again.digest == bundle.digest
     _, whole = searched(tmp_path, "another", monkeypatch, precision="auto", time_budget=1e6)
     assert [row["choice"] for row in search["tried"]] == [row["choice"] for row in whole["tried"]]
+
+
+def shipped_choices(bundle: edgekit.Bundle) -> list[str]:
+    """The candidates that were verified on the test samples."""
+    tested = [v for v in bundle.variants if "quantization" in v.evidence and v.status.startswith("verified")]
+    return [v.evidence["quantization"]["choice"] for v in tested]
+
+
+def retrained(model: Path, change: float) -> Path:
+    """The same graph with weights that differ by that share."""
+    proto, rng = onnx.load(model), np.random.default_rng(1)
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        noisy = array * (1 + change * rng.normal(size=array.shape))
+        tensor.CopyFrom(numpy_helper.from_array(noisy.astype(array.dtype), tensor.name))
+    path = model.with_name("retrained.onnx")
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.mark.parametrize("precision", ["int8", "auto"])
+def test_the_search_of_a_retrained_model_begins_with_what_the_last_build_shipped(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    bundle, first = searched(tmp_path, "cache", monkeypatch, precision=precision)
+    assert "resumed" not in first
+    shipped = shipped_choices(bundle)
+    model = retrained(tmp_path / "planted.onnx", 0.01)
+    monkeypatch.setattr(planted, "sound", lambda folder: model)
+    bundle, again = searched(tmp_path, "cache", monkeypatch, precision=precision)
+    assert again["resumed"]
+    assert shipped_choices(bundle)[:1] == shipped[:1]
+    assert len(again["tried"]) <= len(shipped) + 1 < len(first["tried"])
+    _, fresh = searched(tmp_path, "empty", monkeypatch, precision=precision)
+    assert "resumed" not in fresh
+    assert len(fresh["tried"]) > len(again["tried"])
+
+
+def test_what_the_last_build_shipped_must_be_good_enough_again(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(tmp_path, "cache", monkeypatch)
+    run = Candidates._run
+
+    def slower(self: Candidates, config: CandidateConfig, *arguments: Any) -> tuple[Any, float]:
+        outputs, ratio = run(self, config, *arguments)
+        return outputs, 1.2 if config.placement == "all" else ratio
+
+    monkeypatch.setattr(Candidates, "_run", slower)
+    model = retrained(tmp_path / "planted.onnx", 0.01)
+    monkeypatch.setattr(planted, "sound", lambda folder: model)
+    _, again = searched(tmp_path, "cache", monkeypatch)
+    assert "resumed" not in again
+    assert [row["choice"] for row in again["tried"]] == ["all, l4, gptq, bias", "all, l4, nearest"]
 
 
 @pytest.mark.parametrize("seconds", [0, 15, 25, 125])
@@ -188,3 +246,20 @@ def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_f
         assert tested[1].placement == made.placements[1]
     assert [winner.config for winner in shortlist.winners] == tested[1:]
     assert len(shortlist.measured) == len(shortlist.missed) == 3  # the other one with a better recipe too
+
+
+def test_a_child_process_reads_what_the_build_of_another_model_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDGEKIT_TRUSTED")
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    model = planted.sound(tmp_path)
+    options: dict[str, Any] = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12)}
+    first = edgekit.build(model, **options)
+    (shipped,) = (tmp_path / "cache" / SHIPPED).glob("*.json")
+    again = edgekit.build(retrained(model, 0.01), **options)
+    assert again.variants[-1].evidence["search"]["resumed"]
+    assert shipped_choices(again) == shipped_choices(first)
+    unusual = shipped.read_text(encoding="utf-8").replace('"positions":4096', '"positions":1000000000')
+    shipped.write_text(unusual, encoding="utf-8")
+    assert "resumed" not in edgekit.build(retrained(model, 0.02), **options).variants[-1].evidence["search"]

@@ -119,6 +119,15 @@ def graph_digest(model: ir.Model) -> str:
     return hashlib.sha256(save_model(model)).hexdigest()
 
 
+def structure_digest(model: ir.Model) -> str:
+    """sha256 (hexadecimal) of the nodes, names, types and shapes: equal after training with other data."""
+    weights = [f"{name} {value.type} {value.shape}" for name, value in model.graph.initializers.items()]
+    digest = hashlib.sha256("\n".join(weights).encode())
+    for node in model.graph:
+        digest.update(ir.serde.serialize_node(node).SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
 def _observe(
     model: ir.Model,
     samples: Sequence[Sample],

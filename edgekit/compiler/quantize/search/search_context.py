@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -11,6 +12,7 @@ from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.quantize.observe.calibrate import structure_digest
 from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.qdq_placement import RangeCache
 from edgekit.compiler.quantize.search.sensitivity import Parts
@@ -44,6 +46,11 @@ class SearchContext:
     weight_cache: WeightCache
     range_cache: RangeCache = field(default_factory=dict)
     noise: dict[tuple[str, ...], Parts] = field(default_factory=dict)
+
+    @cached_property
+    def structure(self) -> str:
+        """Return the digest of the model without its weights."""
+        return structure_digest(self.model)
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,22 +238,21 @@ class _FastestSearch:
         return False
 
     def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
-        """Measure the structure with float regions; return those that are faster than the parent.
+        """Measure the structure with float regions; return those that are faster than what is good enough.
 
-        Each region keeps more in float than the one before and is slower, so the search stops at the first
-        that is good enough, or not faster than another candidate that is.
+        A region with less in float is faster and less accurate. So the search begins with the most in float,
+        and ends with the first that is not good enough, or that no recipe makes good enough if nothing is.
         """
         best = best_of(self._measurements, structure)
         limit = FASTER * min((m.time for m in self._measurements if self._is_good_enough(m)), default=1.0)
+        is_worthwhile = self._is_good_enough if limit < FASTER else self._may_be_enough
         results: list[Measurement] = []
-        for floats in self._find_float_regions(best.config, min_noise_share(best)):
+        for floats in reversed(self._find_float_regions(best.config, min_noise_share(best))):
             result = self._attempt(CandidateConfig(structure.placement, QUICK, floats))
             if result is None or result.fidelity is None:
                 continue
-            if result.ratio is not None and result.ratio > limit:
-                break
-            results.append(result)
-            if self._is_good_enough(result):
+            results += [result] if result.time <= limit else []
+            if result.faster and not is_worthwhile(result):
                 break
         return results
 

@@ -182,13 +182,13 @@ def test_float_regions_join_by_their_times() -> None:
     def value(config: CandidateConfig) -> tuple[float, float]:
         if config.placement == "large":
             return 0.95, 0.9
-        return 0.5 + 0.25 * len(config.floats), 0.6 + 0.1 * len(config.floats)
+        return 0.5 + 0.25 * len(config.floats), 0.55 + 0.15 * len(config.floats)
 
     found = fastest(value, find_float_regions=[few, many], enough=lambda t: t.rank >= 0.95)
     # Without the regions of "all", which are timed after it was not enough, it is not to be had at 0.9.
     assert [t.config for t in found if t.config.floats][:2] == [
-        CandidateConfig("all", QUICK, few),
         CandidateConfig("all", QUICK, many),
+        CandidateConfig("all", QUICK, few),
     ]
     assert preferred([t for t in found if t.rank >= 0.95]).config.placement == "large"
     found = fastest(value, find_float_regions=[few, many], enough=lambda t: t.rank >= 0.75)
@@ -410,18 +410,21 @@ def test_numbers_come_before_islands_and_may_spare_them() -> None:
     assert [t.config.recipe.ranges for t in found if t.config.floats] == ["l2"]
 
 
-def test_no_region_has_more_in_float_than_one_that_is_good_enough_or_is_slower_than_another() -> None:
+def test_regions_end_with_the_first_that_is_not_accurate_enough() -> None:
     few, many, most = (frozenset(names) for names in ("a", "ab", "abc"))
-    points = {few: (0.9, 0.62), many: (0.97, 0.64), most: (0.98, 0.66)}
+    points = {few: (0.9, 0.62), many: (0.94, 0.64), most: (0.98, 0.66)}
 
-    def regions(large: float) -> list[frozenset[str]]:
-        whole = {"all": (0.8, 0.5), "large": (0.99, large)}
+    def regions(large: tuple[float, float]) -> list[frozenset[str]]:
+        whole = {"all": (0.8, 0.5), "large": large}
         found = fastest(
             lambda c: points.get(c.floats) or whole[c.placement],
             find_float_regions=[few, many, most],
             enough=lambda t: t.rank >= 0.95,
+            near=lambda t: t.rank >= 0.92,
         )
         return [t.config.floats for t in found if t.config.floats and t.config.recipe == QUICK]
 
-    assert regions(0.8) == [few, many]
-    assert regions(0.6) == [few]
+    assert regions((0.99, 0.8)) == [most, many], "with less in float it would be less accurate still"
+    points[most] = (0.94, 0.66)
+    assert regions((0.99, 0.8)) == [most]
+    assert regions((0.9, 0.6)) == [most, many, few], "nothing is good enough: a better recipe may help"
