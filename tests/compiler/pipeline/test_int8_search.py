@@ -132,7 +132,7 @@ def test_what_the_last_build_shipped_must_be_good_enough_again(
     searched(tmp_path, "cache", monkeypatch)
     run = Candidates._run
 
-    def slower(self: Candidates, config: CandidateConfig, *arguments: Any) -> tuple[Any, float]:
+    def slower(self: Candidates, config: CandidateConfig, *arguments: Any) -> tuple[Any, float | None]:
         outputs, ratio = run(self, config, *arguments)
         return outputs, 1.2 if config.placement == "all" else ratio
 
