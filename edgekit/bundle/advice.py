@@ -119,7 +119,7 @@ def choices(variants: Sequence[Variant]) -> dict[str, list[Choice]]:
     for profile, group in _by_profile(variants).items():
         proved = [v for v in group if "not_proved" not in v.evidence.get("agreement", {})] or group
         first = _fastest(proved)
-        accurate = _fastest([v for v in group if _kept(v) == max(map(_kept, group))])
+        accurate = _fastest([v for v in proved if _kept(v) == max(map(_kept, proved))])
         half = [v for v in proved if 1 - _kept(v) <= (1 - _kept(first)) / 2]
         roles = {"balanced": _fastest(half) if half else first, "accurate": accurate, "fastest": first}
         whole = next((v for v in group if v.precision == FULL_PRECISION), None)

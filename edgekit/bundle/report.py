@@ -318,6 +318,10 @@ def _precision_text(variant: Variant) -> str:
     return f"{variant.precision}, {100 * variant.smaller_by:.0f} % smaller"
 
 
+NOT_PROVED = "not proved on "
+"""First words of the note that says how many more samples would prove a variant."""
+
+
 def shared_notes(variants: Sequence[Variant]) -> dict[str, list[str]]:
     """Return each note on variants -> the names of the variants that it applies to."""
     names_by_note: dict[str, list[str]] = {}

@@ -9,7 +9,14 @@ from typing import Any
 
 from edgekit.bundle.advice import advice_lines
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.report import checked_evidence, kept_of, model_notes, render_bundle, shared_notes
+from edgekit.bundle.report import (
+    NOT_PROVED,
+    checked_evidence,
+    kept_of,
+    model_notes,
+    render_bundle,
+    shared_notes,
+)
 from edgekit.errors import printable
 from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
@@ -24,15 +31,19 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
     file_name, bugs = quote(str(path)), faults(bundle)
     with checked_evidence(bundle.name):
         lines = advice_lines(bundle.variants)
-        notes = len([*model_notes(bundle.manifest), *shared_notes(kept_of(bundle.variants))])
+        of_variants = shared_notes(kept_of(bundle.variants))
+        unproved = {note: names for note, names in of_variants.items() if note.startswith(NOT_PROVED)}
+        notes = len([*model_notes(bundle.manifest), *of_variants]) - len(unproved)
         away = sum(variant.usable and not variant.verified for variant in bundle.variants)
     rejected = sum(variant.rejected for variant in bundle.variants)
     counted = ((rejected, "rejected"), (away, "not run here"), (notes, "note" if notes == 1 else "notes"))
     if verbose or not lines:
         report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
         lines += [*([""] if lines else []), report]
-    elif counts := [f"{n} {what}" for n, what in counted if n]:
-        lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
+    else:
+        lines += [f"  note      {', '.join(names)}  {note}" for note, names in unproved.items()]
+        if counts := [f"{n} {what}" for n, what in counted if n]:
+            lines.append(f"  {', '.join(counts)}: edgekit inspect {file_name}")
     if no_int8 := bundle.manifest["options"].get("no_int8"):
         lines.append(f"  skipped   int8: {no_int8}")
     lines += ["", *(f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in bugs)]

@@ -43,6 +43,9 @@ def test_one_rule_chooses_by_what_the_samples_prove() -> None:
         ("fastest", "fast"), ("balanced", "even"), ("accurate", "fp32"),
     ]  # fmt: skip
     assert chosen(unproved, whole) == [("fastest", "fp32")]
+    assert chosen(scored("unproved", 2.0, 1.0, low=0.5, not_proved="75 more samples"), whole) == [
+        ("fastest", "fp32"),
+    ]  # fmt: skip
     assert chosen(unproved) == [("fastest", "unproved")]
     assert chosen(even, whole) == [("fastest", "even"), ("accurate", "fp32")]
 
