@@ -4,7 +4,7 @@
         [--seconds 3600] [--frames-per-second 8] [--fault-every 50] [--nice -15] [--json DONE.json]
 
 Faults take turns: the first worker is killed, hangs for 5 s, hangs until it is replaced; the reserve is
-killed, and hangs for 5 s. Each result must have the rows of ``Session.predict`` on one of the two engines. The
+killed, and hangs for 5 s. Each result must have the rows of ``Session.predict`` on one of both engines. The
 bundle needs variants for ort and tflite. `--nice` needs root; a shell starts it by `setsid -f`.
 """
 
