@@ -27,6 +27,11 @@ from edgekit.errors import UsageError
     help="Write a model package for ONNX Runtime, which runs the variant that the build advises.",
 )
 @path_option(
+    "--deepstream",
+    metavar="DIR",
+    help="Write a detector and its configuration for NVIDIA DeepStream's Gst-nvinfer.",
+)
+@path_option(
     "--web",
     metavar="DIR",
     help="Write a folder for a static host: a page that checks the bundle and runs it in the browser.",
@@ -63,6 +68,7 @@ def export(
     output: Path | None,
     triton: Path | None,
     package: Path | None,
+    deepstream: Path | None,
     web: Path | None,
     npm_packages: tuple[Path, ...],
     webgpu: bool,
@@ -78,8 +84,8 @@ def export(
     """
     from edgekit.release.export.export import README, export_variant
 
-    if [output, triton, package, web].count(None) != 3:
-        raise UsageError("give one of -o DIR, --triton DIR, --package DIR and --web DIR")
+    if [output, triton, package, deepstream, web].count(None) != 4:
+        raise UsageError("give one of -o DIR, --triton DIR, --package DIR, --deepstream DIR and --web DIR")
     if (app is not None or metadata) and (output is None or (app is not None and metadata)):
         raise UsageError("--app and --metadata go with -o, one of them")
     if npus and (output is None or app is not None):
@@ -95,6 +101,9 @@ def export(
         if variant is not None:
             raise UsageError("--package takes no VARIANT: the engine chooses among all")
         _export_package(bundle, package, as_json)
+        return
+    if deepstream is not None:
+        _export_deepstream(bundle, variant, deepstream, as_json)
         return
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
@@ -138,6 +147,16 @@ def _export_package(bundle: Path, folder: Path, as_json: bool) -> None:
         "left_out": written.left_out,
     }
     terminal.answer(as_json, document, "\n".join(lines))
+
+
+def _export_deepstream(bundle: Path, variant: str | None, folder: Path, as_json: bool) -> None:
+    from edgekit.release.export.export_deepstream import export_deepstream
+
+    with open_bundle(bundle) as opened:
+        files, notes = export_deepstream(opened, variant, folder)
+    lines = [f"  {path}" for path in files] + [f"  note      {note}" for note in notes]
+    lines += ["", "  next: set config-file-path of nvinfer to config_infer.txt; it was not run on DeepStream"]
+    terminal.answer(as_json, {"files": [str(path) for path in files], "notes": notes}, "\n".join(lines))
 
 
 def _export_app(bundle: Path, platform: str, folder: Path, variant: str | None, as_json: bool) -> None:

@@ -197,6 +197,7 @@ class WyomingConnection(AsyncEventHandler):  # type: ignore[misc]  # wyoming may
         async with self._service.model(name, None) as model:
             entry = model.session.card.sources()[0]
             assert isinstance(entry, AudioInput)
+            wanted = request.names or _wake_words(model)[:1]  # Home Assistant's default sends none
             window_bytes, hop_bytes = (
                 2 * channels * size * rate // entry.rate for size in (entry.window, entry.hop)
             )
@@ -208,7 +209,7 @@ class WyomingConnection(AsyncEventHandler):  # type: ignore[misc]  # wyoming may
                 del self._audio[:hop_bytes]
                 self._heard_s += hop_bytes / (2 * channels * rate)
                 best = next(iter(found), None)
-                if best is not None and best.score >= SURE and best.label in (request.names or ()):
+                if best is not None and best.score >= SURE and best.label in wanted:
                     self._request = None
                     at_ms = round(1000 * self._heard_s)
                     await self.write_event(Detection(name=best.label, timestamp=at_ms).event())

@@ -92,6 +92,9 @@ class TargetInfo(NamedTuple):
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
             ``compile_decoder(model, precision, weights, context) -> Artifact``
             (generate/device/decoder.py). "": none.
+        deepstream: Name of a module with ``deepstream_files(files, options, card, title) -> (files, notes)``:
+            a detector's model and configuration for NVIDIA DeepStream. It raises UsageError if DeepStream
+            can't do what the card says. "": none.
         estimate: ``(files, profile) -> CostEstimate | None``: estimate by the vendor's own tool of the cost
             on the profile's device (target/cost_estimate.py); None for a profile that it does not know.
             It is shown as estimated by that tool. Raises MissingDependency if the tool is not installed,
@@ -120,6 +123,7 @@ class TargetInfo(NamedTuple):
     reference_executor: Engine | None = None
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     decoder: str = ""
+    deepstream: str = ""
     estimate: Estimate | None = None
     share_weights: ShareWeights | None = None
     compile_range: CompileRange | None = None

@@ -213,4 +213,5 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     reference_executor=reference_executor,
     compile_range=compile_range,
+    deepstream="edgekit_tensorrt.deepstream",
 )

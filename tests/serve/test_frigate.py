@@ -6,7 +6,6 @@ EDGEKIT_FRIGATE names a checkout of Frigate's source, whose own class is then a 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -41,16 +40,11 @@ from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Array
 from tests.fixtures.classifiers import classifiers
 from tests.fixtures.detector import detector, detector_card
+from tests.fixtures.frigate import frigates_client
 
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed (the extra frigate)")
 pytestmark = [pytest.mark.needs_ort, pytest.mark.skipif(sys.platform != "linux", reason="needs memfd_create")]
 SIZE, FRAMES = 64, 6
-FILES = ("detection_api", "detector_config", "plugins/zmq_ipc")
-STUBS = {
-    "const": "DEFAULT_ATTRIBUTE_LABEL_MAP = {}\nMODEL_CACHE_DIR = 'model_cache'\n",
-    "plus": "class PlusApi: pass\n",
-    "util/builtin": "def generate_color_palette(n): return []\ndef load_labels(*a, **k): return {}\n",
-}
 
 
 class PlainClient:
@@ -79,29 +73,6 @@ class PlainClient:
             self._connect()
             return np.zeros((20, 6), np.float32)
         return np.frombuffer(rows, np.float32).reshape(20, 6)
-
-
-def frigates_client(endpoint: str, folder: Path) -> Any:
-    """Return Frigate's own class; what is not on its path is a stub."""
-    source = Path(os.environ.get("EDGEKIT_FRIGATE", "/nonexistent")) / "frigate"
-    if not source.is_dir():
-        pytest.skip("Frigate's source is absent (EDGEKIT_FRIGATE)")
-    for name in FILES:
-        path = folder / f"frigate/detectors/{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes((source / f"detectors/{name}.py").read_bytes())
-    for name, text in STUBS.items():
-        path = folder / f"frigate/{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    sys.path.insert(0, str(folder))
-    try:
-        config = importlib.import_module("frigate.detectors.detector_config")
-        plugin = importlib.import_module("frigate.detectors.plugins.zmq_ipc")
-    finally:
-        sys.path.remove(str(folder))
-    model = config.ModelConfig(path="net.onnx", width=SIZE, height=SIZE, model_type="yolox")
-    return plugin.ZmqIpcDetector(plugin.ZmqDetectorConfig(type="zmq", endpoint=endpoint, model=model))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +126,11 @@ def test_frames_are_answered_while_a_worker_is_killed_or_hangs(
     with Session[Detections](bundle) as session:
         found = [session.predict(frame[0]) for frame in frames]
     expected = [rows_of(detections, SIZE, SIZE, {0: 0, 1: 1}) for detections in found]
-    client = PlainClient(server.endpoint) if kind == "plain" else frigates_client(server.endpoint, tmp_path)
+    client: Any = PlainClient(server.endpoint)
+    if kind == "frigate":
+        client = frigates_client(server.endpoint, tmp_path)
+        if client is None:
+            pytest.skip("Frigate's source is absent (EDGEKIT_FRIGATE)")
     assert detected(client, frames, expected, 20)[0] < 5
     killed, hung = server.first.pid, 0
     os.kill(killed, signal.SIGKILL)
