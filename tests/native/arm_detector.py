@@ -1,4 +1,4 @@
-"""The detector of docs/native.md for aarch64: libedgekit as a shared library, with ONNX Runtime, under qemu.
+"""The detector of samples/native for aarch64: libedgekit as a shared library, with ONNX Runtime, under qemu.
 
     python -m tests.native.arm_detector SHARED qemu-aarch64 ROOT libonnxruntime.so.1.32.0
 
@@ -9,7 +9,6 @@ Runtime; 10.0 runs it.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,15 +23,13 @@ from tests.native.models import yolox_bundle
 from tests.web.host import first_photograph
 
 TARGET = "aarch64-linux-gnu.2.17"
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "native.md"
+DETECTOR = Path(__file__).resolve().parents[2] / "samples" / "native" / "detect.c"
 
 
 def compile_detector(folder: Path) -> Path:
-    """Compile the library and the first program of the document by zig, into a folder."""
+    """Compile the library and the detector by zig, into a folder."""
     library, program = build.compile_library(folder, target=TARGET), folder / "detect"
-    source = re.findall(r"```c\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)[0]
-    program.with_suffix(".c").write_text(source)
-    command = [*build.compiler_command(), "-target", TARGET, "-x", "c", "-std=c99", f"{program}.c"]
+    command = [*build.compiler_command(), "-target", TARGET, "-x", "c", "-std=c99", str(DETECTOR)]
     command += ["-x", "none", f"-I{build.INCLUDE}", str(library), "-o", str(program)]
     subprocess.run(command, check=True, timeout=300)
     return program

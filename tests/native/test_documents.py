@@ -1,8 +1,7 @@
-"""The programs of docs/native.md, compiled as C and run."""
+"""The programs of samples/native, compiled as C and run."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -18,20 +17,12 @@ from tests.web.microphones import write_wav
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.needs_ort]
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT, CARDS = ROOT / "docs" / "native.md", ROOT / "samples" / "cards"
-
-
-def compiled(number: int, folder: Path) -> Path:
-    """Compile a program of the document."""
-    source = re.findall(r"```c\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)[number]
-    assert len(source.splitlines()) < 50
-    (folder / "program.c").write_text(source)
-    return link_program(folder / "program.c", folder / "program")
+PROGRAMS, CARDS = ROOT / "samples" / "native", ROOT / "samples" / "cards"
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(0, tmp_path_factory.mktemp("detect"))
+    return link_program(PROGRAMS / "detect.c", tmp_path_factory.mktemp("detect") / "program")
 
 
 def lines_of(program: Path, bundle: Path, file: Path) -> list[list[str]]:
@@ -83,7 +74,11 @@ def test_silero_vad_on_a_wav_file(tmp_path: Path, shared: Path) -> None:
     bundle = edgekit.build(model, targets=["ort"], precision="fp32", card=CARDS / "silero_vad.toml")
     path = bundle.save(tmp_path / "silero.edgekit")
     sound = np.concatenate([np.zeros(8000), speech(2.0)]).astype(np.float32)
-    rows = lines_of(compiled(1, tmp_path), path, write_wav(tmp_path / "speech.wav", sound, rate))
+    rows = lines_of(
+        link_program(PROGRAMS / "listen.c", tmp_path / "program"),
+        path,
+        write_wav(tmp_path / "speech.wav", sound, rate),
+    )
     heard = (sound * 32767).astype(np.int16).astype(np.float32) / 32768
     with Session(path, threads=1) as session:
         windows = list(session.listen(heard, rate=rate))

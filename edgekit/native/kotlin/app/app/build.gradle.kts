@@ -15,6 +15,7 @@ android {
         versionCode = 1
         versionName = "1"
     }
+    androidResources { noCompress += "edgekit" }  // weights hardly shrink, and are copied at the first start
     compileOptions {
         sourceCompatibility = JavaVersion.VERSION_17
         targetCompatibility = JavaVersion.VERSION_17
