@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +56,7 @@ SAYS = {
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The variables of the calls: a detector of colours, its card, a photo and its bundle."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path_factory.mktemp("calls")
@@ -68,7 +66,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     pixels[:, :, 1] = 240
     image.fromarray(pixels).save(folder / "photo.png")
     edgekit.build(model, targets="ort", card=card).save(file)
-    yield {
+    return {
         "edgekit": edgekit, "np": np, "Image": image, "model": model, "card": card, "file": file,
         "photo": folder / "photo.png", "folder": folder,
     }  # fmt: skip

@@ -90,8 +90,8 @@ class Forecast:
             whole = "" if name in ("searched", "weights") else part(name, stage.name)
             self._follow(stage.part or whole, stage, now)
         left_s = self._left_s(now, math.inf if stage.left_s is None else stage.left_s)
-        counts = {"step": self._step, "steps": len(self._steps), "left_s": left_s}
-        self._progress(stage._replace(part="", to_come=None, **counts))
+        stage = stage._replace(step=self._step, steps=len(self._steps), left_s=left_s)
+        self._progress(stage._replace(part="", to_come=None))
 
     def _follow(self, running: str, stage: Stage, now: float) -> None:
         has_ended = stage.seconds is not None

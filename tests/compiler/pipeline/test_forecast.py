@@ -43,8 +43,10 @@ def candidate(group: str, kind: str, number: int, **to_come: dict[str, float]) -
 
 def test_parts_that_have_ended_tell_the_time_of_those_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {
-        "calibrated": {"calibrated": 1.0}, "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.0}, "timed": {"compiled": 1.0}
-    }  # fmt: skip
+        "calibrated": {"calibrated": 1.0},
+        "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.0},
+        "timed": {"compiled": 1.0},
+    }
     lefts = forecasts(monkeypatch, expected, [
         (0.0, Stage("calibrated", "")),
         (10.0, Stage("calibrated", "", 10.0)),
