@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from edgekit.errors import no_attribute
 from edgekit.system.formats.shown import html_table
@@ -117,11 +117,6 @@ class Variant(NamedTuple):
         before, after = self.shrunk["multiplications"]
         return float(1 - after / before)
 
-    if not TYPE_CHECKING:  # a type checker finds wrong names itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise no_attribute(self, name, {"export": "bundle.export(name, folder) writes its files"})
-
     def __repr__(self) -> str:
         return f"<Variant {self.name}: {self.status}>"
 
@@ -135,3 +130,10 @@ class Variant(NamedTuple):
             for key, value in self._asdict().items()
             if key != "shrunk" or value is not None
         }
+
+
+def _refuse(variant: Variant, name: str) -> NoReturn:
+    raise no_attribute(variant, name, {"export": "bundle.export(name, folder) writes its files"})
+
+
+Variant.__getattr__ = _refuse  # type: ignore[attr-defined]  # a type checker finds wrong names itself

@@ -110,6 +110,7 @@ class Runs:
         found: Variant -> its answers.
         seconds: Length of each recording; 0 of other samples.
         labels: Name of the label of each sample; () without labels.
+        names: Name of each sample.
     """
 
     reference: str
@@ -118,6 +119,7 @@ class Runs:
     found: Mapping[str, Sequence[Answer]]
     seconds: Sequence[float]
     labels: Sequence[str]
+    names: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -174,14 +176,15 @@ def answers_of(bundle: Bundle, source: str) -> ShownSamples:
                 missing.append((variant.name, printable(reason_of(problem))))
     labels = _labels(paths, card)
     seconds = [read().seconds if kind.noun == "recording" else 0.0 for read in reads]
-    runs = Runs(reference.name, reference.precision == FULL_PRECISION, expected, found, seconds, labels)
+    is_float, names = reference.precision == FULL_PRECISION, [printable(sample_name(p)) for p in paths]
+    runs = Runs(reference.name, is_float, expected, found, seconds, labels, names)
     judged = [_judged(card, runs, index) for index in range(len(paths))]
     order = sorted(range(len(paths)), key=lambda index: _rank(runs, index, judged[index]))
     whole = kind.noun == "picture" and isinstance(expected[0].prediction, Classes)
     most = PICTURES_SHOWN if whole else min(SHOWN, PICTURES_SHOWN // (1 + len(found)))
     worst = [index for index in order if not whole or _is_wrong(runs, index)] or order[:1]
     shown_paths = worst[: max(1, most)] if kind.noun != "sample" else []
-    samples = tuple(_sample(sample_name(paths[i]), reads[i], runs, i, judged[i], whole) for i in shown_paths)
+    samples = tuple(_sample(reads[i], runs, i, judged[i], whole) for i in shown_paths)
     count = f"{len(paths)} {kind.noun}{'s' if len(paths) > 1 else ''}"
     shown = f"the {len(samples)} worst are shown"
     if not samples:
@@ -278,14 +281,9 @@ def first_class(answer: Answer) -> str:
 
 
 def _sample(
-    name: str,
-    read: Callable[[], Item],
-    runs: Runs,
-    index: int,
-    judged: Mapping[str, tuple[Score, float]],
-    whole: bool,
+    read: Callable[[], Item], runs: Runs, index: int, judged: Mapping[str, tuple[Score, float]], whole: bool
 ) -> Sample:
-    item, expected = read().value, runs.expected[index]
+    name, item, expected = runs.names[index], read().value, runs.expected[index]
     canvas = Canvas(item) if isinstance(item, np.ndarray) and item.ndim == 3 else None
 
     def fresh() -> Canvas | None:
@@ -304,8 +302,8 @@ def _sample(
         said.append(f"worst {worst}")
     photo = None
     if whole and canvas is not None:
-        photo = _picture(canvas, SamplePrediction("", "", printable(name)))
-    return Sample(printable(name), printable(", ".join(said)), tuple(answers), photo)
+        photo = _picture(canvas, SamplePrediction("", "", name))
+    return Sample(name, printable(", ".join(said)), tuple(answers), photo)
 
 
 def _answer(

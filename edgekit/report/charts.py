@@ -22,37 +22,45 @@ PANEL_PIXELS = 480
 """Width of a chart that has another one beside it."""
 SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"]
 TICKS: Spec = {"tickCount": 5}
+TEXT: Spec = {"field": "said", "type": "nominal"}
+SAID: Spec = {"tooltip": TEXT, "description": TEXT}
+"""What a mark shows on hover, and tells a screen reader."""
 WIDE_PIXELS, NARROW_PIXELS = 1000, 340
 """Widths that a chart is drawn at: for a desk, and for a phone, where a smaller picture could not be read."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
+_LABELS: Spec = {
+    "labelColor": "var(--ink)",
+    "labelFontSize": 12,
+    "titleColor": "var(--dim)",
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+}
 CONFIG: Spec = {
     "background": "transparent",
     "font": FONT,
     "view": {"stroke": None},
-    "axis": {
-        "domainColor": "var(--line)",
-        "gridColor": "var(--line)",
-        "labelColor": "var(--ink)",
-        "labelFontSize": 12,
-        "tickColor": "var(--line)",
-        "titleColor": "var(--dim)",
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    },
+    "axis": {**_LABELS, **dict.fromkeys(("domainColor", "gridColor", "tickColor"), "var(--line)")},
     "legend": {
+        **_LABELS,
         "columns": 3,
         "layout": {"margin": 24},
-        "labelColor": "var(--ink)",
-        "labelFontSize": 12,
         "orient": "bottom",
         "symbolStrokeColor": "var(--dim)",
-        "titleColor": "var(--dim)",
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
     },
     "text": {"color": "var(--ink)", "fontSize": 12},
 }
+
+
+def numbers(field: str, title: str, **scale: Any) -> Spec:
+    """Return an axis of numbers."""
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": TICKS}
+
+
+def names(field: str, title: str | None, domain: Sequence[str], values: Sequence[str]) -> Spec:
+    """Return a legend of names: each one's colour or shape."""
+    scale = {"domain": list(domain), "range": [values[i % len(values)] for i in range(len(domain))]}
+    return {"field": field, "type": "nominal", "title": title, "scale": scale}
 
 
 def variants_chart(facts: ReportFacts) -> Spec | None:
@@ -73,75 +81,44 @@ def variants_chart(facts: ReportFacts) -> Spec | None:
         for point in facts.points
     ]
     profiles = list(dict.fromkeys(point.profile for point in facts.points))
+    run = "token" if TOKEN_TIME in facts.columns else "run"
+    x = numbers("latency", f"median time of a {run} at build, ms", zero=True, nice=True)
     title = facts.metric + (f", {facts.unit}" if facts.unit else "")
-    x = {
-        "field": "latency",
-        "type": "quantitative",
-        "title": f"median time of a {'token' if TOKEN_TIME in facts.columns else 'run'} at build, ms",
-        "scale": {"zero": True, "nice": True},
-        "axis": TICKS,
+    y = numbers("accuracy", title, zero=False, nice=True, padding=24, **_domain(facts))
+    colour = names("profile", "built for", profiles, COLOURS)
+    sizes = [point.size_mb for point in facts.points]
+    size = {
+        **numbers("size", "size, MB", zero=True, range=[30, 420]),
+        "legend": {"values": sorted({float(f"{limit(sizes):.1g}") for limit in (min, max)})},
     }
-    y = {
-        "field": "accuracy",
-        "type": "quantitative",
-        "title": title,
-        "scale": {"zero": False, "nice": True, "padding": 24} | _domain(facts),
-        "axis": TICKS,
-    }
-    by_profile = {"domain": profiles}
+    size.pop("axis")
     marks = {
         "mark": {"type": "point", "filled": False, "strokeWidth": 2},
         "encoding": {
             "x": x,
             "y": y,
-            "size": {
-                "field": "size",
-                "type": "quantitative",
-                "title": "size, MB",
-                "scale": {"zero": True, "range": [30, 420]},
-                "legend": {"values": _sizes([point.size_mb for point in facts.points])},
-            },
-            "color": {
-                "field": "profile",
-                "type": "nominal",
-                "title": "built for",
-                "scale": {**by_profile, "range": _cycled(COLOURS, len(profiles))},
-            },
-            "shape": {
-                "field": "profile",
-                "type": "nominal",
-                "title": "built for",
-                "scale": {**by_profile, "range": _cycled(SHAPES, len(profiles))},
-            },
-            "fill": {
-                "condition": {
-                    "test": "datum.state === 'kept'",
-                    "field": "profile",
-                    "type": "nominal",
-                    "title": "built for",
-                    "scale": {**by_profile, "range": _cycled(COLOURS, len(profiles))},
-                },
-                "value": "transparent",
-            },
+            "size": size,
+            "color": colour,
+            "shape": names("profile", "built for", profiles, SHAPES),
+            "fill": {"condition": {"test": "datum.state === 'kept'", **colour}, "value": "transparent"},
             "strokeDash": {
                 "condition": {"test": "datum.state === 'rejected'", "value": [2, 2]},
                 "value": [1, 0],
             },
-            "tooltip": {"field": "said", "type": "nominal"},
-            "description": {"field": "said", "type": "nominal"},
+            **SAID,
         },
     }
     rings = {
         "transform": [{"filter": "datum.front"}],
         "mark": {"type": "point", "size": 700, "stroke": "var(--dim)", "strokeWidth": 1, "aria": False},
-        "encoding": {"x": x, "y": y, "tooltip": {"field": "said", "type": "nominal"}},
+        "encoding": {"x": x, "y": y, "tooltip": TEXT},
     }
-    names = {
+    labels = {
         "transform": [{"filter": "datum.front"}],
         "mark": {"type": "text", "dy": -22, "limit": 150},
         "encoding": {"x": x, "y": y, "text": {"field": "variant", "type": "nominal"}},
     }
-    return layered(320, rows, [rings, marks, names])
+    return layered(320, rows, [rings, marks, labels])
 
 
 def candidates_chart(search: SearchFacts) -> Spec | None:
@@ -160,39 +137,20 @@ def candidates_chart(search: SearchFacts) -> Spec | None:
     ]
     if not rows:
         return None
-    title = search.metric + (f", {search.unit}" if search.unit else "")
-    states = {"domain": ["chosen", "rejected"]}
+    states = ("chosen", "rejected")
     marks = {
         "mark": {"type": "point", "filled": False, "size": 90, "strokeWidth": 2},
         "encoding": {
-            "x": {
-                "field": "ratio",
-                "type": "quantitative",
-                "title": "time at build, in multiples of the float parent's",
-                "scale": {"zero": True},
-                "axis": TICKS,
-            },
-            "y": {
-                "field": "accuracy",
-                "type": "quantitative",
-                "title": title,
-                "scale": {"zero": False, "padding": 12},
-                "axis": TICKS,
-            },
-            "color": {
-                "field": "state",
-                "type": "nominal",
-                "title": None,
-                "scale": {**states, "range": ["var(--series-1)", "var(--series-2)"]},
-            },
-            "shape": {
-                "field": "state",
-                "type": "nominal",
-                "title": None,
-                "scale": {**states, "range": ["circle", "cross"]},
-            },
-            "tooltip": {"field": "said", "type": "nominal"},
-            "description": {"field": "said", "type": "nominal"},
+            "x": numbers("ratio", "time at build, in multiples of the float parent's", zero=True),
+            "y": numbers(
+                "accuracy",
+                search.metric + (f", {search.unit}" if search.unit else ""),
+                zero=False,
+                padding=12,
+            ),
+            "color": names("state", None, states, COLOURS),
+            "shape": names("state", None, states, ("circle", "cross")),
+            **SAID,
         },
     }
     parent = {
@@ -217,74 +175,55 @@ def damage_chart(search: SearchFacts) -> Spec | None:
         }
         for name, snr_db, repaired, kinds in search.damage[:DAMAGE_BARS]
     ]
-    states = {"domain": ["int8", "stays float"], "range": ["var(--series-1)", "var(--series-2)"]}
+    block = {
+        "field": "block",
+        "type": "nominal",
+        "title": None,
+        "sort": {"field": "snr", "order": "ascending"},
+        "axis": {"labelLimit": 150, "labelFontSize": 11},
+    }
     bars = {
         "mark": {"type": "bar", "height": 11},
         "encoding": {
-            "y": {
-                "field": "block",
-                "type": "nominal",
-                "title": None,
-                "sort": {"field": "snr", "order": "ascending"},
-                "axis": {"labelLimit": 150, "labelFontSize": 11},
-            },
-            "x": {"field": "snr", "type": "quantitative", "title": "SNR, dB (lower is worse)", "axis": TICKS},
-            "color": {"field": "state", "type": "nominal", "title": None, "scale": states},
-            "tooltip": {"field": "said", "type": "nominal"},
-            "description": {"field": "said", "type": "nominal"},
+            "y": block,
+            "x": numbers("snr", "SNR, dB (lower is worse)"),
+            "color": names("state", None, ("int8", "stays float"), COLOURS),
+            **SAID,
         },
     }
     return layered(17 * len(rows) + 10, rows, [bars], PANEL_PIXELS)
 
 
-def matrix_chart(rows: Sequence[Spec], names: Sequence[str], right: str) -> Spec:
+def matrix_chart(rows: Sequence[Spec], classes: Sequence[str], right: str) -> Spec:
     """Return a chart of how often one class is taken for another.
 
     Args:
         rows: ``right``, ``answer``, ``count`` and ``said`` of each pair.
         right: What the rows' classes are, e.g. ``label``.
     """
-    axis = {"labelLimit": 150, "grid": True}
-    place = {
-        "y": {"field": "right", "type": "nominal", "title": right, "scale": {"domain": names}, "axis": axis},
-        "x": {
-            "field": "answer",
-            "type": "nominal",
-            "title": "answer",
-            "scale": {"domain": names},
-            "axis": axis,
-        },
-    }
+    axis = {"scale": {"domain": classes}, "axis": {"labelLimit": 150, "grid": True}, "type": "nominal"}
+    scale = {"zero": True, "range": [40, 500]}
     marks = {
         "mark": {"type": "circle", "color": "var(--series-2)", "opacity": 0.8},
         "encoding": {
-            **place,
-            "size": {
-                "field": "count", "type": "quantitative", "scale": {"zero": True, "range": [40, 500]},
-                "legend": None,
-            },
-            "tooltip": {"field": "said", "type": "nominal"},
-            "description": {"field": "said", "type": "nominal"},
+            "y": {"field": "right", "title": right, **axis},
+            "x": {"field": "answer", "title": "answer", **axis},
+            "size": {"field": "count", "type": "quantitative", "scale": scale, "legend": None},
+            **SAID,
         },
-    }  # fmt: skip
-    return layered(22 * len(names) + 40, rows, [marks], PANEL_PIXELS)
+    }
+    return layered(22 * len(classes) + 40, rows, [marks], PANEL_PIXELS)
 
 
 def residuals_chart(rows: Sequence[Spec]) -> Spec:
     """Return a chart of residuals (``residual``) over the float model's values (``own``) by ``variant``."""
-    names = list(dict.fromkeys(row["variant"] for row in rows))
-    numbers = {"type": "quantitative", "axis": TICKS}
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
     marks = {
         "mark": {"type": "point", "size": 18, "strokeWidth": 1, "aria": False},
         "encoding": {
-            "x": {"field": "own", "title": "float model's value", "scale": {"zero": False}, **numbers},
-            "y": {"field": "residual", "title": "residual", **numbers},
-            "color": {
-                "field": "variant",
-                "type": "nominal",
-                "title": None,
-                "scale": {"domain": names, "range": _cycled(COLOURS, len(names))},
-            },
+            "x": numbers("own", "float model's value", zero=False),
+            "y": numbers("residual", "residual"),
+            "color": names("variant", None, variants, COLOURS),
         },
     }
     return layered(220, rows, [marks], PANEL_PIXELS)
@@ -326,12 +265,3 @@ def _domain(facts: ReportFacts) -> Spec:
     values = {point.accuracy for point in facts.points}
     around = 10.0 if facts.unit else 0.05
     return {"domain": [min(values) - around, min(values) + around]} if len(values) == 1 else {}
-
-
-def _cycled(values: Sequence[str], count: int) -> list[str]:
-    return [values[index % len(values)] for index in range(count)]
-
-
-def _sizes(sizes: Sequence[float]) -> list[float]:
-    """Return at most two round sizes for the legend."""
-    return sorted({float(f"{max(sizes):.1g}"), float(f"{min(sizes):.1g}")})

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgekit.compiler.bench.history import Run
 from edgekit.errors import UsageError
-from edgekit.report.charts import COLOURS, SHAPES, TICKS, Spec, layered
+from edgekit.report.charts import COLOURS, SAID, SHAPES, Spec, layered, names, numbers
 from edgekit.report.page import need_packages, rendered
 from edgekit.system.formats.plain_text import milliseconds
 
@@ -120,12 +120,9 @@ def history_chart(group: HistoryGroup) -> Spec:
         }
         for run, result in group.figures
     ]
-    names = group.variants
-    numbers = range(len(names))
-    scale = {"domain": names}
+    variants = group.variants
     # One colour with six shapes after the other, so that 36 variants differ.
-    shapes = [SHAPES[(number + number // len(COLOURS)) % len(SHAPES)] for number in numbers]
-    colours = [COLOURS[number % len(COLOURS)] for number in numbers]
+    shapes = [SHAPES[(i + i // len(COLOURS)) % len(SHAPES)] for i in range(len(variants))]
     x = {
         "field": "time",
         "type": "temporal",
@@ -133,20 +130,11 @@ def history_chart(group: HistoryGroup) -> Spec:
         "scale": {"type": "utc"},
         "axis": {"tickCount": 4, "format": "%m-%d %H:%M", "grid": False, "labelOverlap": True},
     }
-    y = {
-        "field": "p50",
-        "type": "quantitative",
-        "title": "time of an inference, ms",
-        "scale": {"zero": False, "nice": True},
-        "axis": TICKS,
-    }
-    by_variant = {"field": "variant", "type": "nominal", "title": None}
-    color = {**by_variant, "scale": {**scale, "range": colours}}
-    shape = {**by_variant, "scale": {**scale, "range": shapes}}
-    text = {"field": "said", "type": "nominal"}
+    y = numbers("p50", "time of an inference, ms", zero=False, nice=True)
+    color, shape = names("variant", None, variants, COLOURS), names("variant", None, variants, shapes)
     marks = {
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": text, "description": text},
+        "encoding": {"x": x, "y": y, "color": color, "shape": shape, **SAID},
     }
     lines = {"mark": {"type": "line", "aria": False}, "encoding": {"x": x, "y": y, "color": color}}
     reach = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,16 +17,22 @@ from edgekit.generate.device.memory_plan import plan_memory
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.predictions.classify import Classes
+from edgekit.processing.predictions.embed import Embedding
+from edgekit.processing.predictions.rank import Relevance
 from edgekit.processing.predictions.transcribe import Transcript
 from edgekit.report import charts
 from edgekit.report.answers import Runs, ShownSamples, first_class
-from edgekit.report.sources import outputs_error
+from edgekit.report.sources import Answer
 from edgekit.runtime.session_card import card_of
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.tensor_spec import Array
 
 CONFUSIONS, CLASSES_DRAWN = 20, 12
 """Most rows of the table of confusions, and most classes of its chart."""
+NAMED = 3
+"""Samples that a row names."""
+NEAR = 5
+"""Neighbours of an embedding that are compared."""
 POINTS = 600
 """Most residuals in a chart, evenly spread."""
 
@@ -75,24 +81,34 @@ def confusion(evidence: Evidence) -> Part | None:
     own = [first_class(answer) for answer in runs.expected]
     rights, by = (runs.labels, "label") if runs.labels else (own, "float model says")
     everyone = {**({runs.reference: runs.expected} if runs.labels else {}), **runs.found}
-    counts = {
-        name: Counter(
-            (right, found)
-            for right, found in zip(rights, map(first_class, answers), strict=True)
-            if right != found
-        )
-        for name, answers in everyone.items()
-    }
+    counts: dict[str, Counter[tuple[str, str]]] = {}
+    where: dict[tuple[str, str], dict[str, None]] = {}
+    for name, answers in everyone.items():
+        wrong = [
+            (pair, sample)
+            for *pair, sample in zip(rights, map(first_class, answers), runs.names, strict=True)
+            if pair[0] != pair[1]
+        ]
+        counts[name] = Counter((right, found) for (right, found), _ in wrong)
+        for (right, found), sample in wrong:
+            where.setdefault((right, found), {})[sample] = None
     pairs: Counter[tuple[str, str]] = sum(counts.values(), Counter())
     said = ", ".join(f"{name} {each.total()}" for name, each in counts.items())
     rows = [
-        (*map(printable, pair), *(str(each[pair] or "-") for each in counts.values()))
+        (*map(printable, pair), *(str(each[pair] or "-") for each in counts.values()), _some(where[pair]))
         for pair, _ in pairs.most_common(CONFUSIONS)
     ]
     caption = (
         f"Answers other than the {by.removesuffix(' says')}'s on {len(rights)} samples: {said or 'none'}."
     )
-    return Part(caption, (by, "answer", *counts), rows, tuple(counts), _confusion_chart(pairs, by))
+    columns = (by, "answer", *counts, "samples")
+    return Part(caption, columns, rows, tuple(counts), _confusion_chart(pairs, by))
+
+
+def _some(names: Collection[str]) -> str:
+    """Return the first names of samples, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(list(names)[:NAMED]) + more
 
 
 def _confusion_chart(pairs: Counter[tuple[str, str]], by: str) -> charts.Spec | None:
@@ -189,23 +205,47 @@ def language(evidence: Evidence) -> Part | None:
     return Part(caption, columns[:used], [row[:used] for row in rows], columns[1:used])
 
 
-def residuals(evidence: Evidence) -> Part | None:
-    """Return what variants add to the float model's outputs, of a model without a task."""
+def neighbours(evidence: Evidence) -> Part | None:
+    """Return how many neighbours of each embedding are the same as among the float model's."""
     runs = _runs(evidence)
-    if runs is None or runs.expected[0].prediction is not None or runs.expected[0].outputs is None:
+    if runs is None or not isinstance(runs.expected[0].prediction, Embedding) or len(runs.names) < 3:
+        return None
+    most = min(NEAR, len(runs.names) - 2)
+    own, rows = _nearest(runs.expected, most), []
+    for variant, answers in runs.found.items():
+        found = _nearest(answers, most)
+        kept = np.mean([len({*a} & {*b}) / most for a, b in zip(own, found, strict=True)])
+        cosines = [a.prediction.cosine(b.prediction) for a, b in zip(runs.expected, answers, strict=True)]
+        changed = [runs.names[i] for i in np.flatnonzero(own[:, 0] != found[:, 0])]
+        first = f"{len(own) - len(changed)} of {len(own)}"
+        rows.append((variant, first, f"{100 * kept:.1f} %", f"{min(cosines):.4f}", _some(changed) or "-"))
+    columns = ("variant", "nearest kept", f"nearest {most} kept", "least cosine", "other nearest")
+    caption = (
+        f"Each of {len(own)} samples is looked up among the others by cosine similarity: how often a variant "
+        "finds those that the float model finds. The cosine is that to the float model's embedding."
+    )
+    return Part(caption, columns, rows, columns[1:4])
+
+
+def _nearest(answers: Sequence[Answer], most: int) -> Array:
+    """Return the indices of the nearest other samples, [n, most], the nearest first."""
+    vectors = np.stack([answer.prediction.vector for answer in answers]).astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-30)
+    alike = vectors @ vectors.T
+    np.fill_diagonal(alike, -np.inf)
+    return np.argsort(-alike, axis=1, kind="stable")[:, :most]
+
+
+def residuals(evidence: Evidence) -> Part | None:
+    """Return what variants add to the float model's numbers: outputs without a task, or scores of pairs."""
+    runs = _runs(evidence)
+    if runs is None or not (own_numbers := _numbers(runs.expected[0])):
         return None
     rows, points = [], []
     for variant, answers in runs.found.items():
-        for name, array in runs.expected[0].outputs.items():
-            if array.dtype.kind != "f":
-                continue
-            own = np.concatenate([np.asarray((a.outputs or {})[name], float).ravel() for a in runs.expected])
-            errors = np.concatenate(
-                [
-                    outputs_error(a.outputs or {}, b.outputs or {}, name)
-                    for a, b in zip(runs.expected, answers, strict=True)
-                ]
-            )
+        for name in own_numbers:
+            own = np.concatenate([_numbers(answer)[name] for answer in runs.expected])
+            errors = np.concatenate([_numbers(answer)[name] for answer in answers]) - own
             rows.append((variant, name, *(f"{figure:.4g}" for figure in _figures(own, errors))))
             chosen = np.linspace(0, len(own) - 1, min(POINTS // max(1, len(runs.found)), len(own))).astype(
                 int
@@ -224,6 +264,14 @@ def residuals(evidence: Evidence) -> Part | None:
     return Part(caption, columns, rows, columns[2:], charts.residuals_chart(points) if points else None)
 
 
+def _numbers(answer: Answer) -> Mapping[str, Array]:
+    """Return an answer's numbers by name, float64 [n]; nothing of a task with other answers."""
+    if isinstance(answer.prediction, Relevance):
+        return {"score": np.array([answer.prediction.score])}
+    outputs = answer.outputs or {} if answer.prediction is None else {}
+    return {name: array.astype(float).ravel() for name, array in outputs.items() if array.dtype.kind == "f"}
+
+
 def _figures(own: Array, errors: Array) -> tuple[float, ...]:
     sizes = np.abs(errors)
     return errors.mean(), np.quantile(sizes, 0.95), sizes.max(), own.std()
@@ -233,6 +281,7 @@ PARTS: dict[str, tuple[str, Callable[[Evidence], Part | None]]] = {
     "confusion": ("Wrong classes", confusion),
     "speech": ("Speech", speech),
     "language": ("Text", language),
+    "neighbours": ("Neighbours", neighbours),
     "residuals": ("Residuals", residuals),
 }
 """Id -> title, and what finds the part in the evidence."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.compiler.evaluate.sample_files import find_files
@@ -156,8 +154,3 @@ def sample_name(path: Path) -> str:
     if path.parent.suffix in TEXTS:
         return f"{path.parent.name}, line {int(path.name.partition('-')[2])}"
     return path.name
-
-
-def outputs_error(expected: Mapping[str, Array], found: Mapping[str, Array], name: str) -> Array:
-    """Return an output's residuals, in its own unit."""
-    return np.asarray(found[name], np.float64).ravel() - np.asarray(expected[name], np.float64).ravel()

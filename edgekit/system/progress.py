@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ class Stage(NamedTuple):
         left_s: Seconds left of the whole build, or of a time limit. None means unknown.
         best: Best result so far, or "".
         part: Part of a stage that runs, for the estimate of the time (compiler/pipeline/forecast.py), or "".
+        to_come: Number of parts that are expected from this one on, by group and kind. None means as planned.
         step: Number of this step of the whole build, from 1; 0 if the stages were not counted.
         steps: Number of steps in all.
     """
@@ -35,6 +36,7 @@ class Stage(NamedTuple):
     part: str = ""
     step: int = 0
     steps: int = 0
+    to_come: Mapping[str, Mapping[str, float]] | None = None
 
     def __str__(self) -> str:
         count = f"{self.done} of {self.total} {self.unit}".rstrip() if self.total else ""
@@ -57,6 +59,7 @@ class Notify(Protocol):
         left_s: float | None = None,
         best: str = "",
         part: str = "",
+        to_come: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None: ...
 
 

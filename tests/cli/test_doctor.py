@@ -93,10 +93,8 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "install": install_line("build"),
     }
     lacking = doctor.doctor([doctor.EngineCheck("a", doctor.EngineStatus.MISSING, install="pip install a")])
-    assert doctor.doctor_text(lacking).splitlines()[0] == (
-        "  verdict   runs no bundle: it has no engine; cannot build them without onnx: "
-        f"{install_line('build')}"
-    )
+    line = "  verdict   runs no bundle: it has no engine; cannot build them without onnx: "
+    assert doctor.doctor_text(lacking).splitlines()[0] == line + install_line("build")
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
     engines = [
         doctor.EngineCheck("a", doctor.EngineStatus.OK),

@@ -123,5 +123,6 @@ def classified(count: int) -> ShownSamples:
 
     expected = [answer(0)] * count
     found = [answer(1 + number % 2) for number in range(count)]
-    runs = Runs("ort-fp32", True, expected, {"ort-int8-mixed": found}, [0.0] * count, ["cat"] * count)
+    labels, names = ["cat"] * count, [f"{number}.jpg" for number in range(count)]
+    runs = Runs("ort-fp32", True, expected, {"ort-int8-mixed": found}, [0.0] * count, labels, names)
     return ShownSamples("Of some pictures.", (sample,) * count, (), runs)

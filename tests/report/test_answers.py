@@ -17,12 +17,15 @@ import edgekit
 from edgekit.bundle import Bundle
 from edgekit.errors import SampleError
 from edgekit.processing.card import parse_card
-from edgekit.report.answers import answers_of, changed_words
+from edgekit.processing.predictions.embed import Embedding
+from edgekit.processing.predictions.rank import Relevance
+from edgekit.report.answers import Runs, ShownSamples, answers_of, changed_words
 from edgekit.report.page import page_of
-from edgekit.report.parts import Evidence, confusion, language, residuals
+from edgekit.report.parts import Evidence, confusion, language, neighbours, residuals
 from edgekit.report.parts import speech as speech_part
 from edgekit.report.sources import Answer, source_of
 from tests.fixtures import models
+from tests.fixtures.bundles import small_bundle
 from tests.fixtures.gguf_files import write_tiny
 from tests.fixtures.sounds import wav
 from tests.fixtures.whisper_folders import speech, write_whisper
@@ -92,8 +95,8 @@ def test_the_worst_disagreement_comes_first(
     assert answers.samples[0].answers[1].words[0].state == "new"
     part = confusion(Evidence(bundle, answers))
     assert part is not None
-    ((right, found, count),) = part.rows
-    assert count == "1"
+    ((right, found, count, samples),) = part.rows
+    assert (count, samples) == ("1", "1.png")
     assert right != found
     assert part.caption == "Answers other than the float model's on 3 samples: tflite-fp32 1."
 
@@ -168,3 +171,32 @@ def test_a_language_model_has_texts_tokens_a_second_memory_and_context(tmp_path:
         assert memory.endswith(" MB")
         assert context == "128"
     assert '<section id="language">' in page_of(built, answers=answers)
+
+
+def shown(expected: list[Any], found: list[Any]) -> Evidence:
+    """Evidence of a variant's predictions beside the float model's."""
+    own, other = ([Answer(one, None, None, 1.0) for one in each] for each in (expected, found))
+    names = [f"{number}.png" for number in range(len(own))]
+    runs = Runs("ort-fp32", True, own, {"ort-int8": other}, [0.0] * len(own), [], names)
+    return Evidence(small_bundle(), ShownSamples("Of some.", (), (), runs))
+
+
+def test_neighbours_of_embeddings_that_a_variant_finds_too() -> None:
+    own = [Embedding(np.array(v, np.float32)) for v in ([1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9])]
+    turned = [*own[:3], Embedding(np.array([0.9, 0.05], np.float32))]  # the last one is near the first two
+    part = neighbours(shown(own, own))
+    assert part is not None
+    assert part.rows == [("ort-int8", "4 of 4", "100.0 %", "1.0000", "-")]
+    part = neighbours(shown(own, turned))
+    assert part is not None
+    ((_, first, _, least, changed),) = part.rows
+    assert first == "0 of 4"
+    assert float(least) < 0.2
+    assert changed == "0.png, 1.png, 2.png and 1 more"
+    assert neighbours(shown(own[:2], own[:2])) is None  # each has one other sample
+
+
+def test_scores_of_pairs_have_residuals() -> None:
+    part = residuals(shown([Relevance(0.5), Relevance(0.25)], [Relevance(0.5), Relevance(0.5)]))
+    assert part is not None
+    assert part.rows == [("ort-int8", "score", "0.125", "0.2375", "0.25", "0.125")]

@@ -1,8 +1,9 @@
 """Forecast of a build: which step of how many runs, and the seconds that are left of all of them.
 
 A build consists of parts of a few kinds: a float variant to compile, a candidate rounded to nearest, one with
-optimized weights. The time of a part that is yet to come is the mean of its kind so far, or else a multiple
-of the calibration's, which runs before every search.
+optimized weights. A search tells how many of each it expects (``candidates_to_come``). A part takes as long
+as those of its kind so far, on its target if there were any; before the first one, a multiple of another
+kind's.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.build_request import BuildRequest
+from edgekit.compiler.quantize.search.fronts import pareto_front
+from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.system.progress import Progress, Stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO
@@ -23,31 +27,18 @@ SAME_STEP = {"labels": "card"}
 NEAREST, OPTIMIZED, REGIONS, TEST = "nearest", "optimized", "regions", "test"
 """Kinds of parts of a search: a candidate rounded to nearest, one with optimized weights, the choice of
 regions that stay in float, the final test."""
-SCREENED = 6
-"""Typical number of placements that a search measures."""
-SEARCH = {"int8": {NEAREST: SCREENED + 1.0, OPTIMIZED: 1.0}, AUTO: {NEAREST: 2.0, OPTIMIZED: 2.5, TEST: 2.0}}
-"""Typical parts of a search, by its precision."""
-LONGER = {NEAREST: 0.5, OPTIMIZED: 2.5}
-"""Parts that are still to come of a search that is longer than a typical one."""
-TYPICAL: Mapping[str, tuple[str, float, float]] = {
-    "opened": ("", 0.0, 2.0),
-    "checked": ("", 0.0, 1.0),
-    "reference": ("", 0.0, 6.0),
-    "compared": ("reference", 0.5, 0.0),
-    "card": ("reference", 1.0, 0.0),
-    "labels": ("reference", 2.2, 0.0),
-    "compiled": ("", 0.0, 2.0),
-    NEAREST: ("calibrated", 0.15, 0.5),
-    OPTIMIZED: ("calibrated", 1.65, 2.0),
-    REGIONS: ("calibrated", 0.15, 0.0),
-    TEST: ("calibrated", 0.13, 0.2),
-    "estimated": ("", 0.0, 1.0),
-    "timed": ("compiled", 2.0, 0.0),
+PLACEMENTS = 5.0
+"""Number of placements of a target, before its search tells it."""
+PER_POINT = 5.0
+"""Candidates with optimized weights for each point of the front, while none is saturated."""
+MULTIPLES = {
+    OPTIMIZED: (NEAREST, 5.0),
+    REGIONS: (NEAREST, 1.0),
+    TEST: (NEAREST, 0.5),
+    "estimated": ("compiled", 1.0),
+    "timed": ("compiled", 4.0),
 }
-"""Kind -> another kind, the multiple of its time, and seconds in addition, for a kind that has not run yet:
-fitted to eleven builds (docs/measured.md). Any other kind has no forecast until a part of it has ended."""
-COUNTED = {"calibrated": 0.4, "labels": 0.6}
-"""Share of a part's time in which its items are counted, if not all of it."""
+"""Kind that has not run yet -> another kind, and the multiple of its time."""
 LATE = 0.1
 """A part that takes longer than expected takes this share of its time so far in addition."""
 
@@ -55,6 +46,24 @@ LATE = 0.1
 def part(group: str, kind: str, name: object = "") -> str:
     """Return the name of a part for ``Stage.part``: its group, its kind, and what tells it from others."""
     return f"{group}/{kind}/{name}"
+
+
+def candidates_to_come(
+    profile: str, placements: float, measured: Sequence[Measurement]
+) -> dict[str, dict[str, float]]:
+    """Return the parts that a target's two searches still have by what was measured so far, for
+    ``Stage.to_come``. Once a candidate is saturated no recipe can gain, and few follow."""
+    nearest = [m for m in measured if m.config.recipe.rounding == NEAREST]
+    optimized = len(measured) - len(nearest)
+    if measured and not any(m.faster for m in measured):  # no recipe makes them faster
+        once, most = 0.0, 0.0
+    elif any(m.saturated and m.faster for m in measured):
+        once, most = 1.0, 1.0
+    else:
+        once, most = 1.5, PER_POINT * max(len(pareto_front(nearest)), 1)
+    first = {NEAREST: max(placements - len(nearest), 0.0), OPTIMIZED: max(once - optimized, 0.0), TEST: 1.0}
+    further = {NEAREST: 1.0, OPTIMIZED: max(most - max(optimized, once), optimized / 4), TEST: 1.0}
+    return {f"{profile} int8": first, f"{profile} {AUTO}": further}
 
 
 class Forecast:
@@ -71,9 +80,8 @@ class Forecast:
     ) -> None:
         self._progress, self._steps, self._step = progress, steps, 1
         self._expected = {group: dict(kinds) for group, kinds in expected.items()}
-        self._finished_s: dict[str, list[float]] = {}
-        self._part, self._began_s = "", 0.0
-        self._share, self._counted_s = 0.0, 0.0
+        self._finished_s: dict[str, dict[str, list[float]]] = {}
+        self._part, self._began_s, self._counted_s = "", 0.0, math.nan
 
     def __call__(self, stage: Stage) -> None:
         now, name = time.monotonic(), SAME_STEP.get(stage.name, stage.name)
@@ -82,33 +90,37 @@ class Forecast:
             whole = "" if name in ("searched", "weights") else part(name, stage.name)
             self._follow(stage.part or whole, stage, now)
         left_s = self._left_s(now, math.inf if stage.left_s is None else stage.left_s)
-        self._progress(stage._replace(part="", step=self._step, steps=len(self._steps), left_s=left_s))
+        stage = stage._replace(step=self._step, steps=len(self._steps), left_s=left_s)
+        self._progress(stage._replace(part="", to_come=None))
 
     def _follow(self, running: str, stage: Stage, now: float) -> None:
         has_ended = stage.seconds is not None
         if self._part and (has_ended or running not in ("", self._part)):
-            self._finished_s.setdefault(_kind(self._part), []).append(now - self._began_s)
+            target, kind = _target_and_kind(self._part)
+            self._finished_s.setdefault(kind, {}).setdefault(target, []).append(now - self._began_s)
             self._part = ""
         if running and running != self._part and not has_ended:
-            self._begin(running, now)
+            self._part, self._began_s, self._counted_s = running, now, math.nan
+            self._expect(running.split("/")[0])
+            self._take(running)
+        if stage.to_come:
+            self._expected |= {k: dict(v) for k, v in stage.to_come.items() if k in self._expected}
+            self._take(running)
         if stage.done and stage.total:
-            counted = COUNTED.get(stage.name, 1.0) * stage.done / stage.total
-            is_slower = _kind(self._part) == OPTIMIZED  # its later layers take longer
-            self._share = counted**2 if is_slower else counted
-            self._counted_s = now - self._began_s
+            self._counted_s = (now - self._began_s) * stage.total / stage.done
 
-    def _begin(self, running: str, now: float) -> None:
-        self._part, self._began_s, self._share = running, now, 0.0
-        group, kind = running.split("/")[0], _kind(running)
+    def _expect(self, group: str) -> None:
+        """Expect nothing more of the groups before this one."""
         for earlier in [*self._expected][: [*self._expected, group].index(group)]:
             if group in self._expected:
                 del self._expected[earlier]
-        kinds = self._expected.setdefault(group, {})
-        if kind == REGIONS:  # the first structure was not accurate enough: another one will be optimized
-            kinds[OPTIMIZED] = kinds.get(OPTIMIZED, 0.0) + 1
-        elif kind not in kinds:
-            kinds.clear()
-        kinds[kind] = kinds[kind] - 1 if kinds.get(kind, 0.0) >= 1 else LONGER.get(kind, 0.0)
+        self._expected.setdefault(group, {})
+
+    def _take(self, running: str) -> None:
+        """Count a part that begins as no longer expected."""
+        if running:
+            group, kind, _ = running.split("/", 2)
+            self._expected[group][kind] = max(self._expected[group].get(kind, 0.0) - 1, 0.0)
 
     def _left_s(self, now: float, limit_s: float) -> float | None:
         """Return the seconds left of the whole build, of which searches take ``limit_s`` at most. None means
@@ -116,30 +128,25 @@ class Forecast:
         left_s = {False: 0.0, True: 0.0}
         for group, kinds in self._expected.items():
             for kind, count in kinds.items():
-                left_s[group in self._steps] += count * self._cost_s(kind) if count else 0.0
+                left_s[group in self._steps] += count * self._cost_s(group.split()[0], kind) if count else 0.0
         if self._part:
-            spent_s = now - self._began_s
-            rest_s = max(self._cost_s(_kind(self._part), now_running=True) - spent_s, LATE * spent_s)
-            left_s[self._part.split("/")[0] in self._steps] += rest_s
+            spent_s, cost_s = now - self._began_s, self._cost_s(*_target_and_kind(self._part))
+            rest_s = (self._counted_s if math.isnan(cost_s) else cost_s) - spent_s
+            left_s[self._part.split("/")[0] in self._steps] += max(rest_s, LATE * spent_s)
         whole_s = left_s[True] + min(left_s[False], limit_s)
         return None if math.isnan(whole_s) else whole_s
 
-    def _cost_s(self, kind: str, *, now_running: bool = False) -> float:
+    def _cost_s(self, target: str, kind: str) -> float:
         """Return the seconds that a part of this kind takes; not a number if nothing tells yet."""
-        if kind in self._finished_s:
-            typical_s = fmean(self._finished_s[kind])
-        else:
-            base, multiple, seconds = TYPICAL.get(kind, ("", 0.0, math.nan))
-            typical_s = multiple * self._cost_s(base) + seconds if base else seconds
-        is_counted = self._share > 0 and _kind(self._part) == kind
-        if not is_counted or (kind in self._finished_s and not now_running):
-            return typical_s
-        counted_s = self._counted_s / self._share  # the more of it is done, the better a guide
-        return counted_s if math.isnan(typical_s) else typical_s + self._share * (counted_s - typical_s)
+        if by_target := self._finished_s.get(kind):
+            return fmean(by_target.get(target) or chain.from_iterable(by_target.values()))
+        base, multiple = MULTIPLES.get(kind, ("", math.nan))
+        return multiple * self._cost_s(target, base) if base else multiple
 
 
-def _kind(running: str) -> str:
-    return running.split("/")[1] if running else ""
+def _target_and_kind(running: str) -> tuple[str, str]:
+    group, kind, _ = running.split("/", 2)
+    return group.split()[0], kind
 
 
 def forecast(
@@ -164,11 +171,11 @@ def forecast(
     }
     expected: dict[str, Mapping[str, float]] = {}
     for name, count in planned.items():
-        if name == "searched" and precision == AUTO:
-            expected |= {f"{target} int8": SEARCH["int8"] for target in searched}
         if name == "searched":
-            kinds = SEARCH[precision] if precision == AUTO else {**SEARCH["int8"], TEST: 1.0}
-            expected |= {f"{target} {precision}": kinds for target in searched}
+            for run in ("int8", AUTO) if precision == AUTO else ("int8",):
+                expected |= {
+                    f"{t} {run}": candidates_to_come(t, PLACEMENTS, [])[f"{t} {run}"] for t in searched
+                }
         elif count:
             expected[name] = {NEAREST if name == "weights" else name: float(count)}
     return Forecast(progress, [name for name, count in planned.items() if count], expected)

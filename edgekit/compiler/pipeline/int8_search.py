@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.compiler.pipeline.build_options import BuildOptions
-from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, REGIONS, part
+from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, REGIONS, candidates_to_come, part
 from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
@@ -86,7 +86,8 @@ def search_int8(
     group = f"{profile.name} {options.precision}"
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        notify(f"{label}: {detail}", done, total, unit, limit.left_s(), best, running)
+        to_come = candidates_to_come(profile.name, len(candidates.placements), measured_so_far)
+        notify(f"{label}: {detail}", done, total, unit, limit.left_s(), best, running, to_come=to_come)
 
     def measure(config: CandidateConfig) -> Measurement:
         nonlocal best, running, label
@@ -97,7 +98,8 @@ def search_int8(
             label = f"{profile.name}, candidate {len(measured_so_far) + 1}"
             report("quantizing")
         measured_so_far.append(candidates.measure(config))
-        best = best_so_far(measured_so_far, candidates.parent_ms, is_enough)
+        best, running = best_so_far(measured_so_far, candidates.parent_ms, is_enough), ""
+        report("compared")
         return measured_so_far[-1]
 
     def has_time(config: CandidateConfig) -> bool:

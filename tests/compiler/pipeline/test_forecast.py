@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.compiler.pipeline.forecast import NEAREST, OPTIMIZED, Forecast, part
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.pipeline.forecast import (
+    NEAREST,
+    OPTIMIZED,
+    REGIONS,
+    TEST,
+    Forecast,
+    candidates_to_come,
+    part,
+)
+from edgekit.compiler.quantize.search.measurement import DEFAULT, QUICK, CandidateConfig, Measurement
 from edgekit.system.progress import Stage
 
 
@@ -22,49 +32,76 @@ def forecasts(
     assert [(stage.step, stage.steps) for stage in heard] == [
         (steps.index(event.name) + 1, 3) for _, event in events
     ]
+    assert all((stage.part, stage.to_come) == ("", None) for stage in heard)
     return [stage.left_s for stage in heard]
+
+
+def candidate(group: str, kind: str, number: int, **to_come: dict[str, float]) -> Stage:
+    plan = {name.replace("_", " "): kinds for name, kinds in to_come.items()} or None
+    return Stage("searched", group.split()[0], part=part(group, kind, number), to_come=plan)
 
 
 def test_parts_that_have_ended_tell_the_time_of_those_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {
-        "calibrated": {"calibrated": 1.0}, "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.0}, "timed": {"timed": 1.0}
-    }  # fmt: skip
-
-    def candidate(kind: str, number: int, done: int = 0) -> Stage:
-        return Stage("searched", "ort", None, done, 100, part=part("ort int8", kind, number))
-
+        "calibrated": {"calibrated": 1.0},
+        "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.0},
+        "timed": {"compiled": 1.0},
+    }
     lefts = forecasts(monkeypatch, expected, [
-        (0.0, Stage("calibrated", "")),  # nothing tells how long it takes
+        (0.0, Stage("calibrated", "")),
         (10.0, Stage("calibrated", "", 10.0)),
-        (10.0, candidate(NEAREST, 0)),
-        (14.0, candidate(NEAREST, 1)),
-        (18.0, candidate(OPTIMIZED, 2)),  # one quick candidate is left
-        (28.0, candidate(OPTIMIZED, 2, 50)),
-        (48.0, Stage("timed", "")),
-        (50.0, Stage("timed", "", 2.0)),
+        (10.0, candidate("ort int8", NEAREST, 0)),  # nothing tells how long a candidate takes
+        (14.0, candidate("ort int8", NEAREST, 1)),
     ])  # fmt: skip
-    optimized_s, timed_s = 1.65 * 10 + 2, 4.0  # half of its layers are a quarter of its time
-    rest_s = optimized_s + timed_s
-    expected_s = [
-        6.0 + rest_s,
-        6.0 + rest_s,
-        8.0 + rest_s,
-        4.0 + rest_s,
-        4.0 + 13.875 + timed_s,
-        timed_s,
-        0.0,
-    ]
-    assert lefts == pytest.approx([None, *expected_s])
+    assert lefts == [None] * 4  # nor a compiled variant
+    expected["timed"] = {"timed": 0.0}
+    lefts = forecasts(monkeypatch, expected, [
+        (10.0, candidate("ort int8", NEAREST, 0)),
+        (14.0, candidate("ort int8", NEAREST, 1)),
+        (18.0, candidate("ort int8", OPTIMIZED, 2)),  # one quick candidate is left
+        (28.0, candidate("ort int8", OPTIMIZED, 2)),
+        (48.0, Stage("timed", "")),
+    ])  # fmt: skip
+    assert lefts[:4] == pytest.approx([None, 4 + 4 + 5 * 4, 5 * 4 + 4, 5 * 4 + 4 - 10])
 
 
-def test_a_longer_search_or_a_late_part_does_not_end_the_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    def candidate(number: int) -> Stage:
-        return Stage("searched", "ort", part=part("ort int8", NEAREST, number))
+def test_a_search_tells_how_many_parts_it_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after a part of it; a part costs what those of its target cost."""
+    expected = {"ort int8": {NEAREST: 9.0}, "tflite int8": {NEAREST: 2.0}}
+    lefts = forecasts(monkeypatch, expected, [
+        (0.0, candidate("ort int8", NEAREST, 0, ort_int8={NEAREST: 3.0}, other={NEAREST: 99.0})),
+        (4.0, Stage("searched", "", to_come={"ort int8": {NEAREST: 1.0}})),
+        (4.0, candidate("ort int8", NEAREST, 1, ort_int8={NEAREST: 1.0})),
+        (8.0, candidate("tflite int8", NEAREST, 0)),
+        (9.0, candidate("tflite int8", NEAREST, 1)),
+    ])  # fmt: skip
+    assert lefts[2:] == pytest.approx([4 + 2 * 4, 4 + 4, 1])
 
+
+def test_a_late_part_does_not_end_the_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     lefts = forecasts(
         monkeypatch,
-        {"ort int8": {NEAREST: 1.0}},
-        [(0.0, Stage("calibrated", "", 1.0)), (0.0, candidate(0)), (2.0, candidate(1)), (12.0, candidate(1))],
+        {"ort int8": {NEAREST: 2.0}},
+        [(time_s, candidate("ort int8", NEAREST, int(time_s > 0))) for time_s in (0.0, 2.0, 12.0)],
     )
-    assert all(left is None or left > 0 for left in lefts)
-    assert lefts[-1] == pytest.approx(0.5 * 2.0 + 0.1 * 10.0)
+    assert lefts == pytest.approx([None, 2.0, 0.1 * 10.0])
+
+
+def measured(snr_db: float, ratio: float, config: CandidateConfig) -> Measurement:
+    return Measurement(config, Fidelity(Score("SNR", snr_db, "dB"), snr_db), ratio)
+
+
+def test_what_was_measured_tells_what_is_expected() -> None:
+    """Recipes are tried for each fast placement, unless one is saturated or none is faster than float."""
+    quick, better = CandidateConfig("all", QUICK), CandidateConfig("all", DEFAULT)
+    coarse = [measured(20.0, 0.5, quick), measured(25.0, 0.5, better)]
+    assert candidates_to_come("ort", 4, coarse[:1]) == {
+        "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.5, TEST: 1.0},
+        "ort auto": {NEAREST: 1.0, OPTIMIZED: 3.5, TEST: 1.0},
+    }
+    assert candidates_to_come("ort", 4, coarse)["ort int8"][OPTIMIZED] == 0.5
+    slow, fine = [measured(50.0, 1.2, quick)], [measured(50.0, 0.5, quick)]
+    assert candidates_to_come("ort", 4, slow)["ort auto"][OPTIMIZED] == 0.0
+    assert candidates_to_come("ort", 4, fine)["ort auto"][OPTIMIZED] == 0.0
+    assert candidates_to_come("ort", 4, fine)["ort int8"][OPTIMIZED] == 1.0
+    assert REGIONS not in candidates_to_come("ort", 4, fine)["ort int8"]
