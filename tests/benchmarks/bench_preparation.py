@@ -98,8 +98,8 @@ def chain(image: ImageInput, frame: Array) -> Array:
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
     values: Array = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None].astype(np.float32))
     if not image.plain:
-        values -= np.float32(image.mean)[:, None, None]
-        values /= np.float32(image.std)[:, None, None]
+        values -= np.array(image.mean, np.float32)[:, None, None]
+        values /= np.array(image.std, np.float32)[:, None, None]
     return values
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Bundle, Metrics, Session, Store
-from edgekit.runtime.caching.frame_signature import distance, signature_of
+from edgekit.runtime.caching.frame_signature import frame_distances, signature_of
 from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.latency.choices import choices
 from edgekit.runtime.latency.system_signals import read as read_signals
@@ -243,7 +243,9 @@ class Device:
             if now_s - self._ran_s < least_s - 0.01:
                 continue
             signature = signature_of(frame)
-            still = self._reference is not None and distance(signature, self._reference) <= STILL
+            still = (
+                self._reference is not None and frame_distances(self._reference[None], signature)[0] <= STILL
+            )
             if still and not self.every_frame and now_s - self._ran_s < LOOK_S:
                 self._show(frame, self._boxes, time.time(), False)
                 continue

@@ -232,7 +232,7 @@ def test_another_shape_is_refused(given: str) -> None:
 
 def test_a_window_of_no_channel_is_refused() -> None:
     file = TfliteFile()
-    options = {"radius": -1, "bias": 1.5, "alpha": 0.3, "beta": 0.6}
+    options: dict[str, Any] = {"radius": -1, "bias": 1.5, "alpha": 0.3, "beta": 0.6}
     outputs = file.op(
         "LOCAL_RESPONSE_NORMALIZATION", [file.input((1, 3, 2, 8))], ((1, 3, 2, 8), "float32"), **options
     )
