@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from edgekit.devices.measure import Measured
     from edgekit.tensor_spec import Json
 
+OF_A_RUN = ("engine", "variant", "threads", "seconds", "fps", "price_per_hour")
+"""Options that a device takes as well."""
+
 
 @main.command(
     headings={
@@ -118,8 +121,7 @@ def bench(
     baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
     _refuse_combinations(ctx.params)
-    named = ("engine", "variant", "threads", "seconds", "fps", "price_per_hour")
-    options: dict[str, Json] = {name: ctx.params[name] for name in named}
+    options: dict[str, Json] = {name: ctx.params[name] for name in OF_A_RUN}
 
     def judged(results: list[dict[str, Any]], machine: Mapping[str, Any]) -> tuple[list[str], str, Run]:
         wrong = bench_limits.beyond(results, checks, baseline_results)
@@ -146,10 +148,11 @@ def bench(
                 _compare(opened, against, ctx.params)
                 return
             results = benching.bench_engines(opened, accelerator=accelerator, **options)
-            names = dict.fromkeys(str(result["variant"]) for result in results if "stage" not in result)
-            swept = []
-            for name in names if points else ():
-                swept += bench_sweep.sweep(opened, name, points, seconds=seconds)
+            names = dict.fromkeys(
+                str(result["variant"]) for result in results if points and "stage" not in result
+            )
+            rows = (bench_sweep.sweep(opened, name, points, seconds=seconds) for name in names)
+            swept = [row for of_variant in rows for row in of_variant]
         wrong, text, ran = judged(results, device_facts())
         text += f"\n\n{bench_sweep.render_sweep(swept)}" if swept else ""
         document = {**ran.as_json(), **({"sweep": swept} if points else {})}
