@@ -57,6 +57,15 @@ def test_a_mask_of_two_classes_may_be_black_and_white(tmp_path: Path) -> None:
     assert measure(path, prediction, CARD).labelled.tolist() == [1]
 
 
+def test_masks_of_two_classes_may_have_pixels_that_do_not_count(tmp_path: Path) -> None:
+    """As in Pascal VOC, also in the masks without a person."""
+    assert CARD.task is not None
+    two = replace(CARD, task=replace(CARD.task, labels=("background", "person")))
+    path = save(tmp_path / "a.png", np.array([[0, 255]]))
+    save(tmp_path / "b.png", np.array([[1, 255]]))
+    assert measure(path, ClassMap(np.array([[0, 1]], np.uint8)), two).labelled.tolist() == [1]
+
+
 def test_masks_are_found_by_name(tmp_path: Path) -> None:
     pixels = np.zeros((2, 2))
     for name in ("images/a.jpg", "masks/a.png", "b.png", "b_mask.png", "images/c.jpg"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ MASKS = (".png", ".bmp", ".tif", ".tiff")
 """Formats without loss."""
 ARRAYS = (".npy",)
 IGNORED = 255
-"""Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1."""
+"""Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1 if no mask has a 1."""
 
 
 class Maps(NamedTuple):
@@ -130,6 +132,17 @@ def read_mask(path: Path, classes: Array, card: Card) -> Array:
     """
     values = read_map(path, classes.shape).astype(np.int64)
     task = card.task
-    is_binary = task is not None and (task.decode == "binary" or len(task.labels) == 2)
-    values[values == IGNORED] = 1 if is_binary else -1
+    of_two = task is not None and (task.decode == "binary" or len(task.labels) == 2)
+    if (values == IGNORED).any():
+        values[values == IGNORED] = 1 if of_two and _are_black_and_white(path.parent, path.suffix) else -1
     return values
+
+
+@lru_cache
+def _are_black_and_white(folder: Path, suffix: str) -> bool:
+    """Return whether no mask of a folder has class 1 by its number."""
+    for path in sorted(folder.glob(f"*{suffix}")):
+        with suppress(SampleError):  # a photograph next to its mask
+            if (read_indices(path) == 1).any():
+                return False
+    return True
