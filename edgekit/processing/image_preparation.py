@@ -84,6 +84,7 @@ def from_bytes(image: ImageInput, pixels: Array) -> Array:
     return _normalised(image, whole, Box(0, 0, image.width, image.height))
 
 
+@lru_cache(maxsize=16)
 def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
     """Compute the placement of a frame of this size in the input."""
     used, target = _layout(image, width, height)

@@ -74,15 +74,12 @@ def resize_planes(
     Returns:
         uint8 [len(channels), height, width] of the window, the caller's own.
     """
-    window = window or Box(0, 0, width, height)
+    sizes = box.width, box.height, width, height, window or Box(0, 0, width, height), picture.shape[2]
+    how = tuple(channels), interpolation, antialias, interleaved
+    plan = _plan(*sizes, *how, threading.get_ident())
+    key = plan.key
     part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
-    key = PlanKey(
-        Axis(box.width, width, window.left, window.width),
-        Axis(box.height, height, window.top, window.height),
-        picture.shape[2], tuple(channels), interpolation, antialias, interleaved,
-    )  # fmt: skip
     result = _empty_result(key)
-    plan = _plan(key, threading.get_ident())
     if isinstance(plan, _OpenCVPlan) and "cv2" in sys.modules and plan.equals_opencv():
         _resize_by_opencv(part, key, result)
     elif picture.flags.c_contiguous:  # the plan copies the rows that it needs
@@ -196,8 +193,17 @@ class PlanKey(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _plan(key: PlanKey, thread: int) -> _OpenCVPlan | _TapsPlan:
-    """Return this thread's plan, which holds scratch memory."""
+def _plan(
+    source_width: int, source_height: int, width: int, height: int, window: Box, stride: int,
+    channels: tuple[int, ...], interpolation: Interpolation, antialias: bool, interleaved: bool, thread: int,
+) -> _OpenCVPlan | _TapsPlan:  # fmt: skip
+    """Return this thread's plan, which holds scratch memory. Its key is made once: that costs more than
+    looking the plan up."""
+    key = PlanKey(
+        Axis(source_width, width, window.left, window.width),
+        Axis(source_height, height, window.top, window.height),
+        stride, channels, interpolation, antialias, interleaved,
+    )  # fmt: skip
     ratio, rest = divmod(key.x.source, key.x.size)
     is_whole = not rest and key.y.source == ratio * key.y.size
     is_linear = key.interpolation == "linear" and not key.antialias
@@ -392,6 +398,7 @@ class _TapsPlan:
     """
 
     def __init__(self, key: PlanKey) -> None:
+        self.key = key
         channels, self.interleaved, self.pillow = key.channels, key.interleaved, key.antialias
         if key.antialias:
             x, x_weights = _pillow_taps(key.x, key.interpolation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -90,11 +91,11 @@ class ImageInput:
     def channels(self) -> int:
         return self.shape[1 if self.layout == "NCHW" else 3]
 
-    @property
+    @cached_property
     def height(self) -> int:
         return self.shape[2 if self.layout == "NCHW" else 1]
 
-    @property
+    @cached_property
     def width(self) -> int:
         return self.shape[3 if self.layout == "NCHW" else 2]
 
@@ -103,7 +104,7 @@ class ImageInput:
         """Return the length of an image's shorter side before the crop of ``resize-crop``, in pixels."""
         return round(min(min(self.width, self.height) / self.crop, 2.0**53))
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Return whether pixel values are passed unchanged."""
         return not any(self.mean) and all(std == 1 for std in self.std) and self.dtype != "int8"
