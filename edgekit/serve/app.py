@@ -102,12 +102,10 @@ class _App:
         return JSONResponse({"model_stats": rows})
 
     async def metrics(self, request: Request) -> Response:
-        families = await run_in_threadpool(_metrics_of, self._models)
-        if prometheus_protobuf.MEDIA_TYPE in request.headers.get("Accept", ""):
-            content_type, content = prometheus_protobuf.CONTENT_TYPE, prometheus_protobuf.encode(families)
-        else:
-            content_type, content = prometheus.CONTENT_TYPE, prometheus.text(families).encode("utf-8")
-        return Response(content, headers={"Content-Type": content_type})
+        as_protobuf = prometheus_protobuf.MEDIA_TYPE in request.headers.get("Accept", "")
+        content = await run_in_threadpool(_metrics_of, self._models, as_protobuf)
+        kind = prometheus_protobuf if as_protobuf else prometheus
+        return Response(content, headers={"Content-Type": kind.CONTENT_TYPE})
 
     def _find(self, request: Request) -> ServedModel | ServedText:
         return self._models.served(request.path_params["model"], request.path_params.get("version"))
@@ -366,12 +364,14 @@ async def _http_error(request: Request, problem: Exception) -> Response:
     return error_response(messages.get(problem.status_code, problem.detail), problem.status_code)
 
 
-def _metrics_of(models: ServedModels) -> list[prometheus.Family]:
-    """Return the metrics of all models; Prometheus' formats declare each once."""
+def _metrics_of(models: ServedModels, as_protobuf: bool) -> bytes:
+    """Return the metrics of all models in a format of Prometheus, which declares each once."""
     families: dict[str, prometheus.Family] = {}
     for model in models:
         snapshot = {**model.metrics.snapshot(), "model": model.name, "version": model.version}
         for family in prometheus.families(snapshot):
             before = families[family.name].samples if family.name in families else ()
             families[family.name] = family._replace(samples=[*before, *family.samples])
-    return list(families.values())
+    if as_protobuf:
+        return prometheus_protobuf.encode(families.values())
+    return prometheus.text(families.values()).encode("utf-8")

@@ -145,9 +145,8 @@ def calibration_from_json(content: bytes) -> SimilarityCalibration:
         ranges = 0 <= read.limit < np.inf and read.references >= 1 and 0 < read.bound < 1
         if not (counts and ranges and 0 < read.false_rate <= 1):
             raise ValueError
-        if read.false_rate < 1 and not (
-            read.hits and binomial_cdf(read.false_hits, read.hits, read.false_rate) <= 1 - CONFIDENCE
-        ):
+        hits, rate = read.hits, read.false_rate
+        if rate < 1 and not (hits and binomial_cdf(read.false_hits, hits, rate) <= 1 - CONFIDENCE):
             raise ValueError
     except (strict_json.JsonError, ManifestError, ValueError):
         raise UsageError(
@@ -231,16 +230,9 @@ def measure(
     sure = [limit for limit, hits, false in likely if upper_bound(false, hits) <= bound]
     chosen = max(sure or [limit for limit, *_ in likely], default=0.0)
     hits, false_hits = simulated(tested, chosen) if chosen else (0, 0)
+    kept, rate = max(1, min(references, len(tested) - hits)), upper_bound(false_hits, hits)
     return SimilarityCalibration(
-        runs.bundle.digest,
-        chosen,
-        max(1, min(references, len(tested) - hits)),
-        bound,
-        len(tested),
-        hits,
-        false_hits,
-        upper_bound(false_hits, hits),
-        kind.embedder,
+        runs.bundle.digest, chosen, kept, bound, len(tested), hits, false_hits, rate, kind.embedder
     )
 
 
