@@ -103,6 +103,8 @@ def export(
         _export_package(bundle, package, as_json)
         return
     if deepstream is not None:
+        if variant is None:
+            raise UsageError("--deepstream writes one variant; give VARIANT (edgekit inspect lists them)")
         _export_deepstream(bundle, variant, deepstream, as_json)
         return
     if triton is not None:
@@ -149,7 +151,7 @@ def _export_package(bundle: Path, folder: Path, as_json: bool) -> None:
     terminal.answer(as_json, document, "\n".join(lines))
 
 
-def _export_deepstream(bundle: Path, variant: str | None, folder: Path, as_json: bool) -> None:
+def _export_deepstream(bundle: Path, variant: str, folder: Path, as_json: bool) -> None:
     from edgekit.release.export.export_deepstream import export_deepstream
 
     with open_bundle(bundle) as opened:

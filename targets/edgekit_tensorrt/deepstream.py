@@ -64,15 +64,15 @@ def deepstream_files(
     model = open_bytes(save_model(model), MODEL_FILE)  # infers the shapes, and checks them
     older = next((older for opset in OPSETS if (older := with_opset(model, opset)) is not None), None)
     found = errors(broken_rules(older or model, "deepstream"))
-    if older is None or found:
-        raise (
-            cannot_run("deepstream", found) if found else UsageError(f"{title}: no opset of TensorRT's fits")
-        )
+    if found:
+        raise cannot_run("deepstream", found)
+    if older is None:
+        raise UsageError(f"{title} has a node that no opset of {OPSETS} has; {SERVE}")
     assert card.task is not None
     names = [" ".join(label.replace(";", ",").split()) for label in card.task.labels]
     written = {
         MODEL_FILE: save_model(older),
-        CONFIG_FILE: ("\n".join(_config(card, image, precision, title)) + "\n").encode("ascii"),
+        CONFIG_FILE: _config(card, image, precision, title).encode("ascii"),
         # nvinfer skips empty lines, which would give the others another number
         LABELS_FILE: "".join(f"{name or f'class {n}'}\n" for n, name in enumerate(names)).encode(),
     }
@@ -87,77 +87,72 @@ def _expressible(card: Card) -> ImageInput:
     Raises:
         UsageError: it can't.
     """
-    task = card.task
-    if task is None or task.kind != "detect":
-        kind = "no task" if task is None else f"the task {task.kind}"
-        raise UsageError(f"DeepStream's parser reads boxes, but the card has {kind}; {SERVE}")
-    if task.decode not in DECODERS:
+    task, sources = card.task, card.fed_inputs()
+    if task is None or task.kind != "detect" or task.decode not in DECODERS:
+        found = "no task" if task is None else f"{task.kind}, decoded as {task.decode}"
         raise UsageError(
-            f"boxes are decoded as {task.decode}, which has no form for DeepStream ({', '.join(DECODERS)} "
-            f"have); {SERVE}"
+            f"DeepStream's parser reads boxes, decoded here from {', '.join(DECODERS)}; the card has {found}"
+            f": {SERVE}"
         )
+    if len(sources) != 1 or not isinstance(image := sources[0], ImageInput) or card.states:
+        raise UsageError(f"nvinfer feeds one image, but the card has other inputs too: {SERVE}")
     if not task.labels:
         raise UsageError("the card has no labels, of which nvinfer needs the number; add task.labels")
     if getattr(task.options, "class_agnostic", False):
-        raise UsageError(
-            "nvinfer's NMS is by class; build with class_agnostic = false in the card, and evaluate it"
-        )
-    sources = card.fed_inputs()
-    if len(sources) != 1 or not isinstance(image := sources[0], ImageInput) or card.states:
-        raise UsageError(f"nvinfer feeds one image, but the card has other inputs too; {SERVE}")
+        raise UsageError("nvinfer's NMS is by class; build with class_agnostic = false, and evaluate it")
     if image.resize not in ("stretch", "letterbox"):
         raise UsageError(
-            f"resize is {image.resize!r} in the card, but nvinfer scales whole frames; build with 'stretch' "
+            f"nvinfer scales whole frames, but the card's resize is {image.resize!r}; build with 'stretch' "
             "or 'letterbox', and evaluate it"
         )
     if image.dtype != "float32":
-        raise UsageError(
-            f"nvinfer feeds float32, but the input is {image.dtype}; export the model in float32"
-        )
+        raise UsageError(f"nvinfer feeds float32, but the input is {image.dtype}; export a float32 model")
     return image
 
 
 def _notes(image: ImageInput) -> Iterator[str]:
     if image.resize == "letterbox" and image.pad:
-        yield (f"nvinfer pads with black instead of {image.pad}; evaluate a build with pad = 0 in the card")
+        yield f"nvinfer pads with black instead of {image.pad}; evaluate a build with pad = 0 in the card"
     if image.antialias or image.interpolation != "linear":
         yield "nvinfer scales by bilinear interpolation, without the card's antialias or cubic filter"
 
 
-def _config(card: Card, image: ImageInput, precision: str, title: str) -> list[str]:
-    """Return the lines of the configuration; paths are relative to its folder."""
+def _config(card: Card, image: ImageInput, precision: str, title: str) -> str:
+    """Return the configuration; paths are relative to its folder."""
     assert card.task is not None
-    options, is_uniform = card.task.options, len(set(image.std)) == 1
+    options = card.task.options
     iou = getattr(options, "iou", None)
-    mode = MODES[precision]
-    values: dict[str, object] = {
-        "gie-unique-id": 1,
-        "process-mode": 1,
-        "network-type": 0,
-        "onnx-file": MODEL_FILE,
-        "model-engine-file": f"{MODEL_FILE}_b1_gpu0_{precision}.engine",
-        "network-mode": mode,
-        **({"int8-calib-file": CALIBRATION_FILE} if precision == "int8" else {}),
-        "batch-size": 1,
-        "infer-dims": f"{image.channels};{image.height};{image.width}",
-        "model-color-format": COLOURS[image.colour],
-        "net-scale-factor": repr(1 / image.std[0]) if is_uniform else 1,
-        "offsets": ";".join(map(repr, image.mean)),
-        "maintain-aspect-ratio": int(image.resize == "letterbox"),
-        "symmetric-padding": int(image.place == "center"),
-        "scaling-filter": 1,
-        "labelfile-path": LABELS_FILE,
-        "num-detected-classes": len(card.task.labels),
-        "output-blob-names": ";".join(OUTPUTS),
-        "parse-bbox-func-name": "NvDsInferParseCustomTfSSD",
-        "custom-lib-path": LIBRARY,
-        "cluster-mode": NO_NMS if iou is None else NMS,
-        # Else boxes that reach over the frame's lower edge, into the padding, are dropped.
-        "crop-objects-to-roi-boundary": 1,
-    }
-    classes = {"pre-cluster-threshold": options.score, "topk": options.top}
-    classes |= {} if iou is None else {"nms-iou-threshold": iou}
-    lines = [f"# Gst-nvinfer for {title}, written by EdgeKit; not run on DeepStream."]
-    lines += [f"# {note}" for note in _notes(image)]
-    lines += ["[property]", *(f"{key}={value}" for key, value in values.items())]
-    return [*lines, "", "[class-attrs-all]", *(f"{key}={value}" for key, value in classes.items())]
+    factor = 1 / image.std[0] if len(set(image.std)) == 1 else 1  # else the graph divides
+    notes = "".join(f"\n# {note}" for note in _notes(image))
+    calibration = f"\nint8-calib-file={CALIBRATION_FILE}" if precision == "int8" else ""
+    # Without crop-objects, boxes that reach over the frame's lower edge, into the padding, are dropped.
+    return f"""\
+# Gst-nvinfer for {title}, written by EdgeKit; not run on DeepStream.{notes}
+[property]
+gie-unique-id=1
+process-mode=1
+network-type=0
+onnx-file={MODEL_FILE}
+model-engine-file={MODEL_FILE}_b1_gpu0_{precision}.engine
+network-mode={MODES[precision]}{calibration}
+batch-size=1
+infer-dims={image.channels};{image.height};{image.width}
+model-color-format={COLOURS[image.colour]}
+net-scale-factor={factor!r}
+offsets={";".join(map(repr, image.mean))}
+maintain-aspect-ratio={int(image.resize == "letterbox")}
+symmetric-padding={int(image.place == "center")}
+scaling-filter=1
+labelfile-path={LABELS_FILE}
+num-detected-classes={len(card.task.labels)}
+output-blob-names={";".join(OUTPUTS)}
+parse-bbox-func-name=NvDsInferParseCustomTfSSD
+custom-lib-path={LIBRARY}
+cluster-mode={NO_NMS if iou is None else NMS}
+crop-objects-to-roi-boundary=1
+
+[class-attrs-all]
+pre-cluster-threshold={options.score}
+nms-iou-threshold={1 if iou is None else iou}
+topk={options.top}
+"""

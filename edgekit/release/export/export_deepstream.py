@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
 
 
-def export_deepstream(bundle: Bundle, name: str | None, folder: Path) -> tuple[list[Path], list[str]]:
+def export_deepstream(bundle: Bundle, name: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write a model and its configuration for Gst-nvinfer, whole or not at all.
-
-    Args:
-        name: Variant. None: the only one that DeepStream runs.
 
     Returns:
         The files, and notes for people.
@@ -33,15 +30,9 @@ def export_deepstream(bundle: Bundle, name: str | None, folder: Path) -> tuple[l
         BundleError: an entry is damaged.
     """
     modules = {v.name: module for v in bundle.variants if v.usable and (module := _module(v.target))}
-    if not modules:
-        raise UsageError(
-            f"{bundle.name} has no variant for TensorRT, which DeepStream runs; build it with -t tensorrt"
-        )
-    if name is None and len(modules) > 1:
-        raise UsageError(f"--deepstream writes one variant; give {' or '.join(modules)}")
-    name = name or next(iter(modules))
     if name not in modules:
-        raise UsageError(f"DeepStream does not run {name}; it runs {', '.join(modules)}")
+        known = f"give {' or '.join(modules)}" if modules else "build one with -t tensorrt"
+        raise UsageError(f"DeepStream runs variants for TensorRT, not {name}; {known}")
     if bundle.card is None:
         raise UsageError("the bundle has no card, which --deepstream needs; build it with --card")
     variant = bundle[name]

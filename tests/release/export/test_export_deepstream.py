@@ -73,7 +73,7 @@ def inside(found: Detections, frame: Array) -> Array:
 def test_nvinfer_finds_what_predict_finds(bundle: Path, tmp_path: Path) -> None:
     """A mean and a std for each channel, BGR, a letterbox in the centre, frames of three proportions."""
     with Bundle.open(bundle) as opened:
-        files, notes = export_deepstream(opened, None, tmp_path / "ds")
+        files, notes = export_deepstream(opened, "tensorrt-fp32", tmp_path / "ds")
     assert ([path.name for path in files], notes) == (["model.onnx", "config_infer.txt", "labels.txt"], [])
     nvinfer, parts = Nvinfer(tmp_path / "ds"), list[Array]()
     assert nvinfer.labels == ["cat", "dog"]
@@ -226,12 +226,21 @@ def test_integers_and_half_floats(precision: str, mode: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"resize": "center-crop"}, "resize is 'center-crop' in the card, but nvinfer scales whole frames"),
+        ({"resize": "center-crop"}, "nvinfer scales whole frames, but the card's resize is 'center-crop'"),
         ({"dtype": "uint8"}, "nvinfer feeds float32, but the input is uint8"),
-        ({"class_agnostic": True}, "nvinfer's NMS is by class; build with class_agnostic = false"),
+        (
+            {"class_agnostic": True},
+            "nvinfer's NMS is by class; build with class_agnostic = false, and evaluate it",
+        ),
         ({"labels": []}, "the card has no labels, of which nvinfer needs the number; add task.labels"),
-        ({"decode": "nanodet", "strides": [8]}, "decoded as nanodet, which has no form for DeepStream"),
-        ({"kind": "classify"}, "DeepStream's parser reads boxes, but the card has the task classify"),
+        (
+            {"decode": "nanodet", "strides": [8]},
+            "yolov8, yolox; the card has detect, decoded as nanodet: edgekit.Session",
+        ),
+        (
+            {"kind": "classify"},
+            "DeepStream's parser reads boxes, .*; the card has classify, decoded as logits",
+        ),
     ],
 )
 def test_cards_that_nvinfer_cannot_express(changed: dict[str, Any], said: str, bundle: Path) -> None:
@@ -277,17 +286,18 @@ def test_the_command_s_refusals_write_nothing(bundle: Path, call: Call, tmp_path
         return str(first)
 
     new = tmp_path / "new"
-    assert "DeepStream does not run ort-fp32; it runs tensorrt-fp32" in refused(
+    assert "DeepStream runs variants for TensorRT, not ort-fp32; give tensorrt-fp32" in refused(
         bundle, "ort-fp32", "--deepstream", new
     )
     assert "give one of -o DIR" in refused(bundle, "--deepstream", new, "--triton", new)
     plain = small_bundle([variant("ort-fp32", "ort")]).save(tmp_path / "plain.edgekit")
-    assert "has no variant for TensorRT, which DeepStream runs; build it with -t tensorrt" in refused(
-        plain, "--deepstream", new
-    )
+    assert "not ort-fp32; build one with -t tensorrt" in refused(plain, "ort-fp32", "--deepstream", new)
+    assert "--deepstream writes one variant; give VARIANT" in refused(bundle, "--deepstream", new)
     assert not new.exists()
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("mine")
-    assert "is not an empty folder; choose another one" in refused(bundle, "--deepstream", full)
+    assert "is not an empty folder; choose another one" in refused(
+        bundle, "tensorrt-fp32", "--deepstream", full
+    )
     assert [path.name for path in full.iterdir()] == ["mine"]
