@@ -218,7 +218,7 @@ def select(bundle: Path, variants: tuple[str, ...], output: Path, as_json: bool)
     need_replaceable(output)
     from edgekit.bundle.bundle import Bundle
     from edgekit.cli.bundle_text import bundle_json
-    from edgekit.release.select_variants import select_variants
+    from edgekit.release.export.select_variants import select_variants
 
     with Bundle.open(bundle) as opened:
         selected = select_variants(opened, variants)

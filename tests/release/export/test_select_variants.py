@@ -14,7 +14,7 @@ from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.generate import TextSession
-from edgekit.release.select_variants import select_variants
+from edgekit.release.export.select_variants import select_variants
 from tests.fixtures.gguf_files import write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
