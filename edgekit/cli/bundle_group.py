@@ -217,8 +217,8 @@ def select(bundle: Path, variants: tuple[str, ...], output: Path, as_json: bool)
     need_writable(output, "the bundle")
     need_replaceable(output)
     from edgekit.bundle.bundle import Bundle
-    from edgekit.bundle.select_variants import select_variants
     from edgekit.cli.bundle_text import bundle_json
+    from edgekit.release.export.select_variants import select_variants
 
     with Bundle.open(bundle) as opened:
         selected = select_variants(opened, variants)
