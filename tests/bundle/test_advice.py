@@ -40,9 +40,11 @@ def test_one_rule_chooses_by_what_the_samples_prove() -> None:
     fast, even = scored("fast", 4.0, 0.96, low=0.951), scored("even", 6.0, 0.985, low=0.97)
     unproved = scored("unproved", 2.0, 0.97, low=0.9, not_proved="8 more samples")
     assert chosen(unproved, fast, even, whole) == [
-        ("fastest", "fast"), ("balanced", "even"), ("accurate", "fp32"),
+        ("fastest", "fast"), ("balanced", "even"), ("accurate", "fp32"), ("unproved", "unproved"),
     ]  # fmt: skip
-    assert chosen(unproved, whole) == [("fastest", "fp32")]
+    assert chosen(unproved, whole) == [("fastest", "fp32"), ("unproved", "unproved")]
+    equal = scored("equal", 4.0, 1.0, low=0.8, not_proved="8 more samples")
+    assert chosen(equal, whole) == [("fastest", "fp32"), ("unproved", "equal")]  # not the most accurate
     assert chosen(unproved) == [("fastest", "unproved")]
     assert chosen(even, whole) == [("fastest", "even"), ("accurate", "fp32")]
 

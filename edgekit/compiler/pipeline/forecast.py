@@ -60,7 +60,7 @@ def candidates_to_come(
     elif any(m.saturated and m.faster for m in measured):
         once, most = 1.0, 1.0
     else:
-        once, most = 1.5, PER_POINT * max(len(pareto_front(nearest)), 1)
+        once, most = 2.5, PER_POINT * max(len(pareto_front(nearest)), 1)
     first = {NEAREST: max(placements - len(nearest), 0.0), OPTIMIZED: max(once - optimized, 0.0), TEST: 1.0}
     further = {NEAREST: 1.0, OPTIMIZED: max(most - max(optimized, once), optimized / 4), TEST: 1.0}
     return {f"{profile} int8": first, f"{profile} {AUTO}": further}
