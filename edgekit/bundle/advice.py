@@ -27,7 +27,8 @@ class Choice(NamedTuple):
 
     Attributes:
         role: ``fastest`` within the limit; ``balanced``: the fastest that loses at most half as much;
-            ``accurate``: the one that loses least.
+            ``accurate``: the one that loses least; ``unproved``: one that is faster, of which the samples
+            prove too little.
         variant: The variant.
         speed: Times the speed of the float variant of its profile; None if one of them was not timed.
     """
@@ -121,12 +122,13 @@ def choices(variants: Sequence[Variant]) -> dict[str, list[Choice]]:
         first = _fastest(proved)
         accurate = _fastest([v for v in proved if _kept(v) == max(map(_kept, proved))])
         half = [v for v in proved if 1 - _kept(v) <= (1 - _kept(first)) / 2]
-        roles = {"balanced": _fastest(half) if half else first, "accurate": accurate, "fastest": first}
+        roles = {"unproved": _fastest(group), "balanced": _fastest(half) if half else first}
+        roles |= {"accurate": accurate, "fastest": first}
         whole = next((v for v in group if v.precision == FULL_PRECISION), None)
         role_of = {variant.name: role for role, variant in roles.items()}  # the last one, of several
         chosen[profile] = [
             Choice(role, roles[role], _speed(roles[role], whole))
-            for role in ("fastest", "balanced", "accurate")
+            for role in ("fastest", "balanced", "accurate", "unproved")
             if role_of[roles[role].name] == role
         ]
     return chosen

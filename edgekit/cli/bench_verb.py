@@ -148,10 +148,8 @@ def bench(
                 _compare(opened, against, ctx.params)
                 return
             results = benching.bench_engines(opened, accelerator=accelerator, **options)
-            names = dict.fromkeys(
-                str(result["variant"]) for result in results if points and "stage" not in result
-            )
-            rows = (bench_sweep.sweep(opened, name, points, seconds=seconds) for name in names)
+            names = dict.fromkeys(str(result["variant"]) for result in results if "stage" not in result)
+            rows = [bench_sweep.sweep(opened, name, points, seconds=seconds) for name in names if points]
             swept = [row for of_variant in rows for row in of_variant]
         wrong, text, ran = judged(results, device_facts())
         text += f"\n\n{bench_sweep.render_sweep(swept)}" if swept else ""

@@ -14,7 +14,8 @@ from edgekit.errors import printable
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import FULL_PRECISION
 
-ROLES = {"fastest": "fastest", "balanced": "balanced", "accurate": "most accurate"}
+ROLES = {"accurate": "most accurate"}
+"""Role -> its label, if they differ."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _offer(
     )
     return Offer(
         variant.name,
-        f"{variant.profile}: {ROLES[choice.role]}",
+        f"{variant.profile}: {ROLES.get(choice.role, choice.role)}",
         (
             _faster(choice, whole, window_s),
             _smaller(variant, whole),

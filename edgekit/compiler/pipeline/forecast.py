@@ -55,14 +55,16 @@ def candidates_to_come(
     ``Stage.to_come``. Once a candidate is saturated no recipe can gain, and few follow."""
     nearest = [m for m in measured if m.config.recipe.rounding == NEAREST]
     optimized = len(measured) - len(nearest)
-    if measured and not any(m.faster for m in measured):  # no recipe makes them faster
+    if not measured:
+        once, most = 1.5, PER_POINT
+    elif not any(m.faster for m in measured):  # no recipe makes them faster
         once, most = 0.0, 0.0
     elif any(m.saturated and m.faster for m in measured):
         once, most = 1.0, 1.0
     else:
-        once, most = 1.5, PER_POINT * max(len(pareto_front(nearest)), 1)
+        once, most = 2.5, PER_POINT * len(pareto_front(nearest) or measured[:1])
     first = {NEAREST: max(placements - len(nearest), 0.0), OPTIMIZED: max(once - optimized, 0.0), TEST: 1.0}
-    further = {NEAREST: 1.0, OPTIMIZED: max(most - max(optimized, once), optimized / 4), TEST: 1.0}
+    further = {NEAREST: 1.0, OPTIMIZED: max(most - max(optimized, 1.0), optimized / 4), TEST: 1.0}
     return {f"{profile} int8": first, f"{profile} {AUTO}": further}
 
 

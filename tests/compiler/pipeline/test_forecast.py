@@ -96,10 +96,10 @@ def test_what_was_measured_tells_what_is_expected() -> None:
     quick, better = CandidateConfig("all", QUICK), CandidateConfig("all", DEFAULT)
     coarse = [measured(20.0, 0.5, quick), measured(25.0, 0.5, better)]
     assert candidates_to_come("ort", 4, coarse[:1]) == {
-        "ort int8": {NEAREST: 3.0, OPTIMIZED: 1.5, TEST: 1.0},
-        "ort auto": {NEAREST: 1.0, OPTIMIZED: 3.5, TEST: 1.0},
+        "ort int8": {NEAREST: 3.0, OPTIMIZED: 2.5, TEST: 1.0},
+        "ort auto": {NEAREST: 1.0, OPTIMIZED: 4.0, TEST: 1.0},
     }
-    assert candidates_to_come("ort", 4, coarse)["ort int8"][OPTIMIZED] == 0.5
+    assert candidates_to_come("ort", 4, coarse)["ort int8"][OPTIMIZED] == 1.5
     slow, fine = [measured(50.0, 1.2, quick)], [measured(50.0, 0.5, quick)]
     assert candidates_to_come("ort", 4, slow)["ort auto"][OPTIMIZED] == 0.0
     assert candidates_to_come("ort", 4, fine)["ort auto"][OPTIMIZED] == 0.0

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.bundle.select_variants import select_variants
+from edgekit.release.export.select_variants import select_variants
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import BundleError, UsageError
