@@ -58,7 +58,8 @@ def test_the_table_has_a_bar_for_the_speed_and_the_interval() -> None:
         "  accurate  fp32     10 ms  1.0x ##    0.9 kB  as the source",
         "  Timed on A CPU, 2 threads.",
     ]
-    fast.evidence["task"] = {"metric": "mAP", "value": 0.3931, "float": 0.387}
+    task = {"metric": "mAP", "value": 0.3931, "float": 0.387}
+    fast = fast._replace(evidence={**fast.evidence, "task": task})
     assert advice_lines([fast, whole])[1:] == [
         "  fastest   fast     4 ms   2.5x ####  0.5 kB  0.393  96.0 % (95.1)",
         "  accurate  fp32     10 ms  1.0x ##    0.9 kB  -      as the source",

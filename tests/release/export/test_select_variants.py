@@ -10,15 +10,11 @@ from click.testing import CliRunner
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.release.export.select_variants import select_variants
 from edgekit.cli import main
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.generate import TextSession
-<<<<<<<< HEAD:tests/bundle/test_select_variants.py
-========
 from edgekit.release.export.select_variants import select_variants
->>>>>>>> lang:tests/release/export/test_select_variants.py
 from tests.fixtures.gguf_files import write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tokenizers]
