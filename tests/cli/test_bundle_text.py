@@ -18,5 +18,10 @@ def test_a_build_says_how_many_more_samples_would_prove_a_variant(tmp_path: Path
     ])  # fmt: skip
     path = bundle.save(tmp_path / "b.edgekit")
     lines = built_text(bundle, path, 1.0, quiet=True, verbose=False).splitlines()
-    assert " ".join(lines[1].split()) == "fastest fp32 10 ms 1.0x #### 0.9 kB as the source"
-    assert lines[2:5] == ["  Timed on A CPU, 2 threads.", f"  note      int8  {note}", ""]
+    assert lines[1:6] == [
+        "  fastest   fp32     10 ms  1.0x #     0.9 kB  as the source",
+        "  unproved  int8     2 ms   5.0x ####  0.5 kB  100.0 % (50.0)",
+        "  Timed on A CPU, 2 threads.",
+        f"  note      int8  {note}",
+        "",
+    ]
