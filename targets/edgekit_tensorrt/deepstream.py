@@ -53,13 +53,19 @@ def deepstream_files(
         raise UsageError(f"nvinfer has no mode for {precision}; export an fp32, fp16 or int8 variant")
     image = _expressible(card)
     model = open_bytes(files[MODEL_FILE], MODEL_FILE)
-    fed = {spec.name: spec for spec in signature(model)[0] if spec.name not in card.constants()}
+    inputs, outputs = signature(model)
+    fed = {spec.name: spec for spec in inputs if spec.name not in card.constants()}
     if list(fed) != [image.name] or fed[image.name].shape != image.shape:
         shapes = ", ".join(f"{name} {list(spec.shape)}" for name, spec in fed.items())
         raise UsageError(
             f"the variant's inputs are {shapes}, but nvinfer feeds {list(image.shape)}, as the card says; "
             "export a variant of that one size (edgekit build --shape)"
         )
+    assert card.task is not None
+    ranks = {spec.name: len(spec.shape) for spec in outputs}
+    lacking = [name for name in card.task.outputs.values() if ranks.get(name, 0) < 3]
+    if lacking:
+        raise UsageError(f"the model has no output {lacking[0]} of 3 dimensions, which the card decodes")
     with_parser_outputs(model, card, image)
     model = open_bytes(save_model(model), MODEL_FILE)  # infers the shapes, and checks them
     older = next((older for opset in OPSETS if (older := with_opset(model, opset)) is not None), None)
@@ -68,7 +74,6 @@ def deepstream_files(
         raise cannot_run("deepstream", found)
     if older is None:
         raise UsageError(f"{title} has a node that no opset of {OPSETS} has; {SERVE}")
-    assert card.task is not None
     names = [" ".join(label.replace(";", ",").split()) for label in card.task.labels]
     written = {
         MODEL_FILE: save_model(older),

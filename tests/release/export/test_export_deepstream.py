@@ -256,6 +256,26 @@ def test_cards_that_nvinfer_cannot_express(changed: dict[str, Any], said: str, b
 
 
 @pytest.mark.parametrize(
+    ("form", "shape", "said"),
+    [
+        (
+            "yolov8",
+            (7, 40),
+            "the model has no output out_predictions of 3 dimensions, which the card decodes",
+        ),
+        ("yolox", (1, 10, 8), "model.onnx: .* do not broadcast"),
+        ("end2end", (1, 5, 3), "model.onnx: .* is outside 1x5x3"),
+    ],
+)
+def test_outputs_that_the_card_does_not_fit(form: str, shape: tuple[int, ...], said: str) -> None:
+    outputs = {"predictions": np.zeros(shape, np.float32)}
+    with pytest.raises(EdgeKitError, match=said):
+        deepstream_files(
+            {"model.onnx": constant_model(outputs)}, {"precision": "fp32"}, head_card(form, outputs, {}), "m"
+        )
+
+
+@pytest.mark.parametrize(
     ("content", "precision", "said"),
     [
         (b"no model", "fp32", "model.onnx"),

@@ -86,7 +86,7 @@ def test_what_is_refused(tmp_path: Path, call: Call) -> None:
     refused = call("export", bundle, "plain", "--package", tmp_path / "pkg")
     assert "--package takes no VARIANT" in refused.stderr
     refused = call("export", bundle, "--package", tmp_path / "pkg", "-o", tmp_path / "o")
-    assert "give one of -o DIR, --triton DIR, --package DIR and --web DIR" in refused.stderr
+    assert "give one of -o DIR, --triton DIR, --package DIR, --deepstream DIR and --web DIR" in refused.stderr
     other = small_bundle([variant("a", "tflite")]).save(tmp_path / "o.edgekit")
     refused = call("export", other, "--package", tmp_path / "pkg")
     assert "has no variant for ort, whose engine has model packages" in refused.stderr

@@ -188,7 +188,7 @@ def test_a_batch_in_front_is_filled_up_by_openvino(tmp_path: Path) -> None:
             "there/model-ort-fp32, there/model-openvino-fp32, there/model-tensorrt-fp32 already exists; ",
         ),
         (["ort-int8", "--triton", "new"], "unknown variant 'ort-int8'; available: "),
-        (["ort-fp32"], "give one of -o DIR, --triton DIR, --package DIR and --web DIR"),
+        (["ort-fp32"], "give one of -o DIR, --triton DIR, --package DIR, --deepstream DIR and --web DIR"),
         (["-o", "new"], "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists"),
     ],
 )
