@@ -128,6 +128,21 @@ def test_letterbox(size: tuple[int, int], place: str, rows: slice, columns: slic
 
 
 @pytest.mark.parametrize(
+    ("dtype", "padding"), [("float32", [55, np.float32(14) / np.float32(3), -1.5]), ("int8", [55, 5, -2])]
+)
+@pytest.mark.parametrize("size", [(16, 5), (5, 16)])
+def test_padding_of_each_channel_in_both_layouts(
+    size: tuple[int, int], dtype: str, padding: list[float]
+) -> None:
+    how: dict[str, Any] = {"resize": "letterbox", "place": "center", "pad": 114, "dtype": dtype}
+    how |= {"mean": [4.0, 100.0, 120.0], "std": [2.0, 3.0, 4.0]}
+    planes = fed(card(**how), frame(*size))
+    assert planes[0, :, 0, 0].tolist() == planes[0, :, 7, 7].tolist() == padding
+    found = fed(card(shape=[1, 8, 8, 3], layout="NHWC", **how), frame(*size))
+    np.testing.assert_array_equal(found, planes.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
     ("rounding", "side", "rows"),
     [("down", 13, 6), ("nearest", 13, 6), ("down", 15, 7), ("nearest", 15, 8), ("nearest", 1, 1)],
 )
