@@ -124,7 +124,7 @@ class Losses:
 
 
 class StageFacts(NamedTuple):
-    """Later stage of a cascade: its title, the table of its variants, with times of one crop, and its basis."""
+    """Later stage of a cascade: its title, the table of its variants (times of one crop), and its basis."""
 
     title: str
     columns: tuple[str, ...]
