@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine, p50_ms, timed_on_its_kind
@@ -31,7 +31,6 @@ from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.bundle.variant import Variant
 from edgekit.errors import printable, with_local_lines
 from edgekit.report.choices import Offer, offers_of
-from edgekit.report.later_stages import StageFacts, later_stages
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Json
@@ -124,6 +123,15 @@ class Losses:
     summary: str
 
 
+class StageFacts(NamedTuple):
+    """Later stage of a cascade: its title, the table of its variants (times of one crop), and its basis."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    basis: str
+
+
 @dataclass(frozen=True)
 class ReportFacts:
     """All that the page says without running anything. Texts are plain: the template escapes them."""
@@ -192,6 +200,17 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
         stages=tuple(later_stages(bundle)),
         provenance=_provenance(bundle, manifest),
     )
+
+
+def later_stages(bundle: Bundle) -> Iterator[StageFacts]:
+    """Yield the facts of each later stage; none if the bundle is one model."""
+    for name in bundle.stages:
+        stage = bundle.stage(name)
+        accepted = kept_of(stage.variants)
+        columns, rows = columns_and_rows(accepted)
+        title = printable(f"{name}: {(stage.card or {}).get('title', stage.name)}")
+        texts = tuple(tuple(map(_local, row)) for row in rows)
+        yield StageFacts(title, columns, texts, basis(stage.manifest, accepted))
 
 
 def _local(text: str) -> str:

@@ -216,7 +216,7 @@ def neighbours(evidence: Evidence) -> Part | None:
         found = _nearest(answers, most)
         kept = np.mean([len({*a} & {*b}) / most for a, b in zip(own, found, strict=True)])
         cosines = [a.prediction.cosine(b.prediction) for a, b in zip(runs.expected, answers, strict=True)]
-        changed = [runs.names[int(i)] for i in np.flatnonzero(own[:, 0] != found[:, 0])]
+        changed = [name for name, a, b in zip(runs.names, own, found, strict=True) if a[0] != b[0]]
         first = f"{len(own) - len(changed)} of {len(own)}"
         rows.append((variant, first, f"{100 * kept:.1f} %", f"{min(cosines):.4f}", _some(changed) or "-"))
     columns = ("variant", "nearest kept", f"nearest {most} kept", "least cosine", "other nearest")

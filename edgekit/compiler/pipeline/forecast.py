@@ -39,6 +39,8 @@ MULTIPLES = {
     "timed": ("compiled", 4.0),
 }
 """Kind that has not run yet -> another kind, and the multiple of its time."""
+EARLY_S = 10.0
+"""No estimate is given before: too little has been measured by then."""
 LATE = 0.1
 """A part that takes longer than expected takes this share of its time so far in addition."""
 
@@ -49,10 +51,11 @@ def part(group: str, kind: str, name: object = "") -> str:
 
 
 def candidates_to_come(
-    profile: str, placements: float, measured: Sequence[Measurement]
+    profile: str, placements: float, measured: Sequence[Measurement], is_enough: bool = False
 ) -> dict[str, dict[str, float]]:
     """Return the parts that a target's two searches still have by what was measured so far, for
-    ``Stage.to_come``. Once a candidate is saturated no recipe can gain, and few follow."""
+    ``Stage.to_come``. The first search ends soon once a candidate ``is_enough``; the second once one is
+    saturated, for then no recipe can gain."""
     nearest = [m for m in measured if m.config.recipe.rounding == NEAREST]
     optimized = len(measured) - len(nearest)
     if not measured:
@@ -62,7 +65,7 @@ def candidates_to_come(
     elif any(m.saturated and m.faster for m in measured):
         once, most = 1.0, 1.0
     else:
-        once, most = 2.5, PER_POINT * len(pareto_front(nearest) or measured[:1])
+        once, most = 1.0 if is_enough else 2.5, PER_POINT * len(pareto_front(nearest) or measured[:1])
     first = {NEAREST: max(placements - len(nearest), 0.0), OPTIMIZED: max(once - optimized, 0.0), TEST: 1.0}
     further = {NEAREST: 1.0, OPTIMIZED: max(most - max(optimized, 1.0), optimized / 4), TEST: 1.0}
     return {f"{profile} int8": first, f"{profile} {AUTO}": further}
@@ -84,6 +87,7 @@ class Forecast:
         self._expected = {group: dict(kinds) for group, kinds in expected.items()}
         self._finished_s: dict[str, dict[str, list[float]]] = {}
         self._part, self._began_s, self._counted_s = "", 0.0, math.nan
+        self._start_s = time.monotonic()
 
     def __call__(self, stage: Stage) -> None:
         now, name = time.monotonic(), SAME_STEP.get(stage.name, stage.name)
@@ -136,7 +140,7 @@ class Forecast:
             rest_s = (self._counted_s if math.isnan(cost_s) else cost_s) - spent_s
             left_s[self._part.split("/")[0] in self._steps] += max(rest_s, LATE * spent_s)
         whole_s = left_s[True] + min(left_s[False], limit_s)
-        return None if math.isnan(whole_s) else whole_s
+        return None if math.isnan(whole_s) or now < self._start_s + EARLY_S else whole_s
 
     def _cost_s(self, target: str, kind: str) -> float:
         """Return the seconds that a part of this kind takes; not a number if nothing tells yet."""

@@ -83,14 +83,14 @@ def search_int8(
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
     best, running, label = "", "", profile.name
-    group = f"{profile.name} {options.precision}"
+    group, placements = f"{profile.name} {options.precision}", candidates.placements
+    to_come = candidates_to_come(profile.name, len(placements), [])
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        to_come = candidates_to_come(profile.name, len(candidates.placements), measured_so_far)
         notify(f"{label}: {detail}", done, total, unit, limit.left_s(), best, running, to_come=to_come)
 
     def measure(config: CandidateConfig) -> Measurement:
-        nonlocal best, running, label
+        nonlocal best, running, label, to_come
         candidates.report = report
         if not candidates.is_known(config):
             kind = NEAREST if config.recipe.rounding == "nearest" else OPTIMIZED
@@ -99,6 +99,8 @@ def search_int8(
             report("quantizing")
         measured_so_far.append(candidates.measure(config))
         best, running = best_so_far(measured_so_far, candidates.parent_ms, is_enough), ""
+        is_found = any(map(is_enough, measured_so_far))
+        to_come = candidates_to_come(profile.name, len(placements), measured_so_far, is_found)
         report("compared")
         return measured_so_far[-1]
 
@@ -121,8 +123,7 @@ def search_int8(
     def may_be_enough(measurement: Measurement) -> bool:
         return options.goal.is_near(measurement.fidelity)
 
-    placements, floats_of = candidates.placements, candidates.floats_of
-    common = (placements, floats_of, measure, find_float_regions)
+    common = (placements, candidates.floats_of, measure, find_float_regions)
     shipped = _recall_shipped(data, candidates, options)
     resumed = bool(shipped) and all(has_time(config) and is_enough(measure(config)) for config in shipped)
     if resumed:

@@ -19,12 +19,16 @@ from edgekit.system.progress import Stage
 
 
 def forecasts(
-    monkeypatch: pytest.MonkeyPatch, expected: dict[str, dict[str, float]], events: list[tuple[float, Stage]]
+    monkeypatch: pytest.MonkeyPatch,
+    expected: dict[str, dict[str, float]],
+    events: list[tuple[float, Stage]],
+    early_s: float = 0.0,
 ) -> list[float | None]:
     """Return the seconds left after each event."""
     heard: list[Stage] = []
     clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0] + 100)
+    monkeypatch.setattr("edgekit.compiler.pipeline.forecast.EARLY_S", early_s)
     steps = ["calibrated", "searched", "timed"]
     forecast = Forecast(heard.append, steps, expected)
     for clock[0], event in events:
@@ -87,6 +91,12 @@ def test_a_late_part_does_not_end_the_forecast(monkeypatch: pytest.MonkeyPatch) 
     assert lefts == pytest.approx([None, 2.0, 0.1 * 10.0])
 
 
+def test_there_is_no_estimate_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [(time_s, candidate("ort int8", NEAREST, int(time_s))) for time_s in (0.0, 2.0, 9.0, 11.0)]
+    lefts = forecasts(monkeypatch, {"ort int8": {NEAREST: 5.0}}, events, early_s=10.0)
+    assert [left is None for left in lefts] == [True, True, True, False]
+
+
 def measured(snr_db: float, ratio: float, config: CandidateConfig) -> Measurement:
     return Measurement(config, Fidelity(Score("SNR", snr_db, "dB"), snr_db), ratio)
 
@@ -100,6 +110,7 @@ def test_what_was_measured_tells_what_is_expected() -> None:
         "ort auto": {NEAREST: 1.0, OPTIMIZED: 4.0, TEST: 1.0},
     }
     assert candidates_to_come("ort", 4, coarse)["ort int8"][OPTIMIZED] == 1.5
+    assert candidates_to_come("ort", 4, coarse, is_enough=True)["ort int8"][OPTIMIZED] == 0.0
     slow, fine = [measured(50.0, 1.2, quick)], [measured(50.0, 0.5, quick)]
     assert candidates_to_come("ort", 4, slow)["ort auto"][OPTIMIZED] == 0.0
     assert candidates_to_come("ort", 4, fine)["ort auto"][OPTIMIZED] == 0.0
