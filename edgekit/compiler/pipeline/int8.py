@@ -138,6 +138,7 @@ def build_int8(
     first: SearchResult | None,
     seconds: float | None,
     notify: Notify,
+    resumes: bool = True,
 ) -> list[VariantBuild]:
     """Search for one target, test the shortlist, and choose the variants, the fastest first.
 
@@ -145,17 +146,25 @@ def build_int8(
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
             there is a candidate that is no slower and no less accurate.
         seconds: The user's time limit of the search; None for none.
+        resumes: Whether the search may end with what an earlier build shipped. If that fails the test, the
+            whole search follows.
     """
     known = first.measured if first is not None else ()
     with open_candidates(data, parent, known) as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
-            result = search_int8(data, candidates, job.options, seconds, notify)
+            result = search_int8(data, candidates, job.options, seconds, notify, resumes)
         result = result.after(first) if first is not None else result
         shortlist = make_shortlist(job.options, data, candidates, result, known)
         test = partial(try_int8, job, data, parent, candidates, notify)
         further = partial(measure_further, job.options, data, candidates, shortlist)
         variants = choose(job.options, shortlist, test, candidates.measure, further)
+        resumed = result.resumed or (first is not None and first.resumed)
+        if resumed and any(variant.rejected for variant in variants):
+            if first is not None:
+                as_int8 = replace(job.options, precision="int8")
+                first = search_int8(data, candidates, as_int8, seconds, notify, resumes=False)
+            return build_int8(job, data, parent, first, seconds, notify, resumes=False)
         plain = plain_int8(candidates, [v.evidence["causes"] for v in variants if "causes" in v.evidence])
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.

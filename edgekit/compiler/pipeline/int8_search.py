@@ -62,6 +62,7 @@ def search_int8(
     options: BuildOptions,
     seconds: float | None,
     notify: Notify,
+    resumes: bool = True,
 ) -> SearchResult:
     """Search, or load the cached result of an identical search that was not cut.
 
@@ -73,11 +74,12 @@ def search_int8(
 
     Args:
         seconds: The user's time limit; None for none.
+        resumes: Whether the search may end with what an earlier build shipped.
     """
     profile, rules = candidates.target.profile, candidates.rules
     key = _key("search", data.search_context.digest, candidates, options)
     cached = measurement_cache.recall(key, SearchResult)
-    if cached is not None and cached.measured:
+    if cached is not None and cached.measured and (resumes or not cached.resumed):
         return cached
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
@@ -124,7 +126,7 @@ def search_int8(
         return options.goal.is_near(measurement.fidelity)
 
     common = (placements, candidates.floats_of, measure, find_float_regions)
-    shipped = _recall_shipped(data, candidates, options)
+    shipped = _recall_shipped(data, candidates, options) if resumes else ()
     resumed = bool(shipped) and all(has_time(config) and is_enough(measure(config)) for config in shipped)
     if resumed:
         pass

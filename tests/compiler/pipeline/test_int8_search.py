@@ -248,6 +248,29 @@ def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_f
     assert len(shortlist.measured) == len(shortlist.missed) == 3  # the other one with a better recipe too
 
 
+@pytest.mark.parametrize("precision", ["int8", "auto"])
+def test_the_whole_search_follows_if_what_the_last_build_shipped_fails_the_test(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    searched(tmp_path, "cache", monkeypatch, precision=precision)
+    model = retrained(tmp_path / "planted.onnx", 0.01)
+    monkeypatch.setattr(planted, "sound", lambda folder: model)
+    tested: list[VariantBuild] = []
+
+    def failing_first(*arguments: Any) -> VariantBuild:
+        tested.append(try_int8(*arguments))
+        if len(tested) == 1:
+            tested[0].reject("its heads are off")
+        return tested[-1]
+
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.try_int8", failing_first)
+    bundle, again = searched(tmp_path, "cache", monkeypatch, precision=precision)
+    fresh_bundle, fresh = searched(tmp_path, "empty", monkeypatch, precision=precision)
+    assert "resumed" not in again
+    assert {row["choice"] for row in again["tried"]} == {row["choice"] for row in fresh["tried"]}
+    assert shipped_choices(bundle) == shipped_choices(fresh_bundle)
+
+
 def test_a_child_process_reads_what_the_build_of_another_model_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
