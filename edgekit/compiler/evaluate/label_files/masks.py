@@ -23,7 +23,8 @@ MASKS = (".png", ".bmp", ".tif", ".tiff")
 """Formats without loss."""
 ARRAYS = (".npy",)
 IGNORED = 255
-"""Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1 if no mask has a 1."""
+"""Value of pixels that do not count, as in Pascal VOC; of a model with two classes, pixels of class 1 if no
+mask has a 1."""
 
 
 class Maps(NamedTuple):
