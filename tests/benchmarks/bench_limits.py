@@ -10,9 +10,7 @@ are judged on the scoreboard's held-out samples.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -37,6 +35,7 @@ from edgekit.compiler.quantize.search.search_context import run_qdq_graph
 from edgekit.processing import load_card
 from edgekit.processing.card import Card
 from edgekit.processing.processing import decode
+from edgekit.system.cache_folder import cache_folder
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
@@ -48,7 +47,6 @@ from tests.benchmarks.task_heads import with_head
 
 SIZES, DRAWS, MOST_SAMPLES = (16, 32, 64, 128), 40, 256
 WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "LSTM", "MatMul")
-FOLDER = Path(os.environ["EDGEKIT_NETWORKS"]) if "EDGEKIT_NETWORKS" in os.environ else None
 
 
 class Case(NamedTuple):
@@ -120,26 +118,25 @@ def show_draws(name: str) -> None:
 def show_verdicts(case: Case) -> None:
     """Print a network's int8, and its weights in fewer and fewer bits until a form is refused."""
     network = NETWORKS[case.network]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = (FOLDER or Path(temporary)) / network.name
-        prepare(network, folder)
-        place = with_head(case.head, folder) if case.head else folder
-        card = load_card(place / "card.toml")
-        source = open_model(place / "source.onnx", card.shapes())
-        calibration, held_out = (sorted((folder / part).glob("*.npz")) for part in ("calibration", "heldout"))
-        samples = read_files(held_out, signature(source)[0], card).arrays
-        judge = source_evaluator(source, card if case.has_task else None, samples)
-        int8 = () if case.head else run_forms(source, card, calibration, samples, FORMS[:1])
-        for form, results in chain(int8, run_rounded(source, samples)):
-            fidelity = judge.evaluate(results, prove=True)
-            low = "" if fidelity.proof is None else f"{fidelity.proof.low:.3f}"
-            missed = Goal().missed(fidelity)
-            verdict = missed or Goal().not_proved(fidelity) or "passes"
-            kind = card.task.kind if case.has_task and card.task is not None else "no task"
-            score = f"{fidelity.score.value:8.3f}{low:>7}"
-            print(f"{kind:19}{network.name:21}{form!s:22}{score}  {verdict}", flush=True)
-            if missed and isinstance(form, str):
-                return
+    folder = cache_folder() / "scoreboard" / "networks" / network.name
+    prepare(network, folder)
+    place = with_head(case.head, folder) if case.head else folder
+    card = load_card(place / "card.toml")
+    source = open_model(place / "source.onnx", card.shapes())
+    calibration, held_out = (sorted((folder / part).glob("*.npz")) for part in ("calibration", "heldout"))
+    samples = read_files(held_out, signature(source)[0], card).arrays
+    judge = source_evaluator(source, card if case.has_task else None, samples)
+    int8 = () if case.head else run_forms(source, card, calibration, samples, FORMS[:1])
+    for form, results in chain(int8, run_rounded(source, samples)):
+        fidelity = judge.evaluate(results, prove=True)
+        low = "" if fidelity.proof is None else f"{fidelity.proof.low:.3f}"
+        missed = Goal().missed(fidelity)
+        verdict = missed or Goal().not_proved(fidelity) or "passes"
+        kind = card.task.kind if case.has_task and card.task is not None else "no task"
+        score = f"{fidelity.score.value:8.3f}{low:>7}"
+        print(f"{kind:19}{network.name:21}{form!s:22}{score}  {verdict}", flush=True)
+        if missed and isinstance(form, str):
+            return
 
 
 def run_rounded(
