@@ -11,17 +11,17 @@ are judged on the scoreboard's held-out samples.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.average_precision import RESAMPLES, Ranked, mean_of_classes, rank_by_class
-from edgekit.compiler.evaluate.fidelity import Fidelity, Score, source_evaluator, whole_input
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score, source_evaluator, whole_input, with_score
 from edgekit.compiler.evaluate.proof import TAIL, Proof, count_changes, lowest_score
 from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_of
@@ -35,18 +35,39 @@ from edgekit.compiler.quantize.search.search_context import run_qdq_graph
 from edgekit.processing import load_card
 from edgekit.processing.card import Card
 from edgekit.processing.processing import decode
+from edgekit.system.cache_folder import cache_folder
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array
 from tests.benchmarks.bench_int8 import calibrated, pictures
 from tests.benchmarks.packaged_models import SHARED
 from tests.benchmarks.real_inputs import CARDS
-from tests.benchmarks.scoreboard.networks import NETWORKS, Network, card_of, prepare
+from tests.benchmarks.scoreboard.networks import NETWORKS, prepare
+from tests.benchmarks.task_heads import with_head
 
 SIZES, DRAWS, MOST_SAMPLES = (16, 32, 64, 128), 40, 256
-TASKS = (
-    "keywords", "selfie-segmentation", "hand-landmarks", "PP-OCRv4-reader", "MiniLM-L3", "BlazeFace-short",
-    "PP-OCRv4-detector",
+WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "LSTM", "MatMul")
+
+
+class Case(NamedTuple):
+    """Network of the scoreboard that a task's limit is tried on.
+
+    Attributes:
+        head: Key of HEADS in ``task_heads.py``, if it is given another task.
+        has_task: Whether it is judged with its card.
+    """
+
+    network: str
+    head: str = ""
+    has_task: bool = True
+
+
+CASES = (
+    Case("keywords"), Case("silero-vad"), Case("BlazeFace-short"), Case("CenterFace", "obb"),
+    Case("CenterFace", "pose"), Case("CenterFace", "segment-instances"), Case("selfie-segmentation"),
+    Case("PP-OCRv4-detector"),
+    Case("face-landmarks"), Case("MiniLM-L3"), Case("selfie-segmentation", "matting"),
+    Case("PP-OCRv4-reader"), Case("keywords", has_task=False),
 )  # fmt: skip
 PHOTOGRAPHS, CALIBRATION = SHARED / "data", SHARED / "data" / "coco128" / "train" / "images"
 NEAREST = Recipe("minmax", "nearest", bias_correction=False)
@@ -76,8 +97,9 @@ def main() -> None:
         for name in names or MODELS:
             show_draws(name)
     elif mode == "tasks":
-        for name in names or TASKS:
-            show_verdicts(NETWORKS[name])
+        for case in CASES:
+            if not names or case.network in names or case.head in names:
+                show_verdicts(case)
     else:
         sys.exit(__doc__)
 
@@ -93,21 +115,48 @@ def show_draws(name: str) -> None:
         show(f"{name}: {config}", card, expected, results)
 
 
-def show_verdicts(network: Network) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "network"
-        prepare(network, folder)
-        card = card_of(folder)
-        source = open_model(folder / "source.onnx", card.shapes())
-        calibration, held_out = (sorted((folder / part).glob("*.npz")) for part in ("calibration", "heldout"))
-        samples = read_files(held_out, signature(source)[0], card).arrays
-        judge = source_evaluator(source, card, samples)
-        for config, results in run_forms(source, card, calibration, samples, FORMS):
-            fidelity = judge.evaluate(results, prove=True)
-            low = "" if fidelity.proof is None else f" (lower end {fidelity.proof.low:.3f})"
-            verdict = Goal().missed(fidelity) or Goal().not_proved(fidelity) or "passes"
-            kind = card.task.kind if card.task is not None else ""
-            print(f"{kind}, {network.name}, {config}: {fidelity.score}{low}: {verdict}", flush=True)
+def show_verdicts(case: Case) -> None:
+    """Print a network's int8, and its weights in fewer and fewer bits until a form is refused."""
+    network = NETWORKS[case.network]
+    folder = cache_folder() / "scoreboard" / "networks" / network.name
+    prepare(network, folder)
+    place = with_head(case.head, folder) if case.head else folder
+    card = load_card(place / "card.toml")
+    source = open_model(place / "source.onnx", card.shapes())
+    calibration, held_out = (sorted((folder / part).glob("*.npz")) for part in ("calibration", "heldout"))
+    samples = read_files(held_out, signature(source)[0], card).arrays
+    judge = source_evaluator(source, card if case.has_task else None, samples)
+    int8 = () if case.head else run_forms(source, card, calibration, samples, FORMS[:1])
+    for form, results in chain(int8, run_rounded(source, samples)):
+        fidelity = judge.evaluate(results, prove=True)
+        low = "" if fidelity.proof is None else f"{fidelity.proof.low:.3f}"
+        missed = Goal().missed(fidelity)
+        verdict = missed or Goal().not_proved(fidelity) or "passes"
+        kind = card.task.kind if case.has_task and card.task is not None else "no task"
+        score = f"{fidelity.score.value:8.3f}{low:>7}"
+        print(f"{kind:19}{network.name:21}{form!s:22}{score}  {verdict}", flush=True)
+        if missed and isinstance(form, str):
+            return
+
+
+def run_rounded(
+    source: ir.Model, samples: Sequence[Sample]
+) -> Iterator[tuple[str, Sequence[Mapping[str, Array]]]]:
+    """Yield the float model's outputs with weights in fewer and fewer bits, rounded to nearest: with a scale
+    for each output channel of a Conv, or for each other weight."""
+    canonical = source.clone()
+    run_passes(canonical)
+    for bits in (12, 10, 8, 7, 6, 5, 4, 3, 2):
+        model = canonical.clone()
+        for node in model.graph.all_nodes():
+            weight = node.inputs[1] if node.op_type in WITH_WEIGHTS else None
+            if weight is not None and weight.const_value is not None:
+                values = weight.const_value.numpy()
+                axes = tuple(range(node.op_type == "Conv", values.ndim))
+                step = np.maximum(np.abs(values).max(axes, keepdims=True), 1e-12) / (2 ** (bits - 1) - 1)
+                weight.const_value = ir.tensor((np.rint(values / step) * step).astype(values.dtype))
+        reference = Reference(model, optimize=True)
+        yield f"{bits} bits", [reference.run(sample) for sample in samples]
 
 
 def run_forms(
@@ -135,11 +184,13 @@ def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any])
     decoded = [
         [decode(card, one, whole_input(card), **options) for one in outputs]
         for outputs, options in (
-            (expected, metric.reference_options),
+            (expected, metric.variant_options if metric.reference_score else metric.reference_options),
             (results, metric.variant_options),
             (expected, metric.counted_options),
         )
     ]
+    if metric.reference_score:
+        decoded[0] = [with_score(one, metric.reference_score) for one in decoded[0]]
     ranked = rank_by_class(decoded[0], decoded[1]) if metric.objects else {}
     rng, cells = np.random.default_rng(0), []
     for size in SIZES:

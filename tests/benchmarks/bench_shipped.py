@@ -3,8 +3,9 @@
     python -m tests.benchmarks.bench_shipped [--seed N] [--folder DIR] [--target TARGET]... [NETWORK...]
 
 Without names it draws six of the scoreboard's pool (tests/benchmarks/scoreboard/networks.py) by a random
-seed, which it prints. Each network is built with its calibration samples as a user would (``--precision
-int8``), and every int8 variant that the build ships is judged on the held-out samples by the default limits.
+seed, which it prints. Each network is built with its calibration samples as a user would, in int8. Every int8
+variant that the build ships is judged on the held-out samples by the default limits. "?" behind the build's
+score: the build says that its samples do not prove it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def judge(network: Network, folder: Path, targets: list[str] | tuple[str, ...]) 
 
 def as_row(network: Network, name: str, evidence: object, fidelity: Fidelity, missed: str) -> str:
     agreement = evidence.get("agreement") if isinstance(evidence, dict) else None
-    built = f"{agreement['value']:.3f}" if agreement else "-"
+    built = f"{agreement['value']:.3f}{'?' * ('not_proved' in agreement)}" if agreement else "-"
     low = "" if fidelity.proof is None else f"{fidelity.proof.low:.3f}"
     score = fidelity.score
     return (

@@ -100,7 +100,9 @@ POOL = (
 )
 """Networks that DRAWN are drawn from, so that nobody can tune to them. Their weights, too, have a permissive
 licence, which the table of packages names."""
-NETWORKS = {network.name: network for network in (*FIXED, *POOL)}
+TRIED = (Network("silero-vad", "Silero VAD, 16 kHz", "voices", "silero_vad_16k_sequence"),)
+"""Networks for ``bench_limits.py`` alone."""
+NETWORKS = {network.name: network for network in (*FIXED, *POOL, *TRIED)}
 
 
 def draw(seed: int) -> list[Network]:

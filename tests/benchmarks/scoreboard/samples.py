@@ -13,9 +13,12 @@ from PIL import Image, ImageOps
 
 from edgekit.compiler.evaluate.samples import spread
 from edgekit.compiler.evaluate.text_files import text_lines
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import SampleError
+from edgekit.processing import load_card
 from tests.benchmarks.packaged_models import SHARED
-from tests.benchmarks.real_inputs import write_lines, write_pages, write_words
+from tests.benchmarks.real_inputs import CARDS, spoken_words, write_lines, write_pages, write_words
 
 CALIBRATION, HELD_OUT = 64, 64
 PHOTOGRAPHS = SHARED / "data" / "coco128"
@@ -114,6 +117,28 @@ def _words(made: Path) -> Files:
     return spread(files[::2], CALIBRATION), spread(files[1::2], HELD_OUT)
 
 
+def _voices(made: Path) -> Files:
+    """Windows of spoken words with the states that Silero VAD has there, and as many of the silence after."""
+    espeak = shutil.which("espeak-ng")
+    if espeak is None:
+        raise SampleError("the samples are spoken by espeak-ng, which is not installed (Debian: espeak-ng)")
+    card = load_card(CARDS / "silero_vad_16k_sequence.toml")
+    model = Reference(open_model(SHARED / "models" / "silero_vad_16k_sequence.onnx", card.shapes()))
+    rng, files = np.random.default_rng(6), []
+    for number, (_, _, sound) in enumerate(spoken_words(espeak)):
+        noisy = np.pad(sound / 2**15, 64) + rng.normal(0, 0.003, sound.size + 128).astype(np.float32)
+        feeds = {"h": np.zeros((1, 1, 128), np.float32), "c": np.zeros((1, 1, 128), np.float32)}
+        at = [int(rng.integers(8, 20)), int(rng.integers(22, 31))]
+        for window in range(max(at) + 1):
+            feeds["input"] = noisy[None, 512 * window : 512 * window + 576].astype(np.float32)
+            if window in at:
+                files.append(made / f"{number:03}-{window:02}.npz")
+                np.savez(files[-1], allow_pickle=False, **feeds)
+            answer = model.run(feeds)
+            feeds = {"h": answer["hn"], "c": answer["cn"]}
+    return spread(files[::2], CALIBRATION), spread(files[1::2], HELD_OUT)
+
+
 SAMPLES: Mapping[str, Callable[[Path], Files]] = {
     "photographs": _photographs,
     "imagenet": _imagenet,
@@ -124,4 +149,5 @@ SAMPLES: Mapping[str, Callable[[Path], Files]] = {
     "texts in pictures": _texts_in_pictures,
     "words": _words,
     "sentences": _sentences,
+    "voices": _voices,
 }
