@@ -118,7 +118,7 @@ def bench(
 
     _need_files(history, plot, trace)
     checks = [bench_limits.parse_limit(text) for text in limits]
-    baseline_results = bench_limits.read_baseline(baseline) if baseline is not None else None
+    baseline_results = None if baseline is None else bench_limits.read_baseline(baseline)
     points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
     _refuse_combinations(ctx.params)
     options: dict[str, Json] = {name: ctx.params[name] for name in OF_A_RUN}
@@ -139,7 +139,7 @@ def bench(
             return
         with sound_answer(device):
             wrong, text, ran = judged(measured.results, measured.device)
-        document: dict[str, Any] = {**ran.as_json(), "device": measured.device}
+        extra: dict[str, Any] = {"device": measured.device}
     else:
         with open_bundle(bundle) as opened:
             opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
@@ -153,13 +153,12 @@ def bench(
             swept = [row for of_variant in rows for row in of_variant]
         wrong, text, ran = judged(results, device_facts())
         text += f"\n\n{bench_sweep.render_sweep(swept)}" if swept else ""
-        document = {**ran.as_json(), **({"sweep": swept} if points else {})}
-    document |= {"beyond": wrong} if checks else {}
-    text += "".join(f"\n  beyond    {line}" for line in wrong)
+        extra = {"sweep": swept} if points else {}
+    extra |= {"beyond": wrong} if checks else {}
     written, lines = _written(history, plot, ran)
-    written |= {} if trace is None else {"trace": str(trace)}
-    lines += _traced(bundle, trace, ctx.params)
-    terminal.answer(as_json, {**document, **written}, text + lines)
+    extra |= written if trace is None else {**written, "trace": str(trace)}
+    text += "".join(f"\n  beyond    {line}" for line in wrong) + lines + _traced(bundle, trace, ctx.params)
+    terminal.answer(as_json, ran.as_json() | extra, text)
     ctx.exit(1 if wrong else 0)
 
 
