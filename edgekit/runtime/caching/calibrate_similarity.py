@@ -80,7 +80,7 @@ class SimilarityCalibration:
         limit: Inputs up to this distance (``frame_distances``, ``text_distances``) count as similar. 0 means
             none.
         references: Number of cached predictions. 1 means a motion gate.
-        frames: Frames, texts or pairs of the test half; the other half chose the limit.
+        frames: Frames or texts of the test half; the other half chose the limit.
         false_rate: Upper bound of the true rate, with 95 % confidence; 1.0 without hits.
         embedder: Digest of the text encoder's bundle; "" means frames.
     """

@@ -3,7 +3,7 @@
     gate = Similar(session, calibration)        # calibrate_similarity.py: measured on frames of this camera
     answer = gate.predict(frame, order="bgr")
 
-    semantic = Similar(chat, calibration, embedder=encoder)       # measured on questions or pairs of texts
+    semantic = Similar(chat, calibration, embedder=encoder)       # measured on questions of its users
     answer = semantic.predict("How do I reset it?", max_tokens=100)
 
 With one reference it is a motion gate: a frame is compared with the last one that was predicted, not with the
