@@ -30,8 +30,8 @@ def read_exported(path: Path) -> ExportedFile:
             raise ModelError(f"{path}: {weights.name} is not next to it; an OpenVINO model has both files")
         if path.stat().st_size > XML_LIMIT_BYTES:
             raise ModelError(f"{path} is larger than {XML_LIMIT_BYTES >> 20} MiB")
-        content = path.read_bytes()
-        if b"<!DOCTYPE" in content:  # entities can grow without bound
+        content = path.read_text("utf-8")
+        if "<!DOCTYPE" in content:  # entities can grow without bound
             raise ModelError(f"{path} is not an OpenVINO model: it has a document type")
         network = ElementTree.fromstring(content)
         layers = {layer.attrib["id"]: layer for layer in network.iterfind("layers/layer")}

@@ -50,6 +50,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path, before: str, after: str, reas
         read_exported(written(tmp_path, XML.replace(before, after)))
 
 
+def test_a_document_type_in_another_encoding_is_refused_too(tmp_path: Path) -> None:
+    path = written(tmp_path, XML)
+    path.write_bytes(XML.replace("<net", "<!DOCTYPE net><net").encode("utf-16"))
+    with pytest.raises(ModelError, match="is not an OpenVINO model: UnicodeDecodeError"):
+        read_exported(path)
+
+
 def test_the_weights_are_next_to_it(tmp_path: Path) -> None:
     path = written(tmp_path, XML)
     path.with_suffix(".bin").unlink()
