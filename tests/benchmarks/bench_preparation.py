@@ -67,7 +67,8 @@ def main() -> None:
 
 def photographs(folder: Path) -> Iterator[Array]:
     for path in sorted(folder.rglob("*.jpg")):
-        yield cv2.imread(str(path), cv2.IMREAD_COLOR)
+        frame: Any = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        yield frame
 
 
 def image_of(card: str) -> ImageInput:
@@ -98,8 +99,8 @@ def chain(image: ImageInput, frame: Array) -> Array:
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
     values: Array = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None].astype(np.float32))
     if not image.plain:
-        values -= np.float32(image.mean)[:, None, None]
-        values /= np.float32(image.std)[:, None, None]
+        values -= np.array(image.mean, np.float32)[:, None, None]
+        values /= np.array(image.std, np.float32)[:, None, None]
     return values
 
 
