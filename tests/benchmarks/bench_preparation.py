@@ -67,7 +67,8 @@ def main() -> None:
 
 def photographs(folder: Path) -> Iterator[Array]:
     for path in sorted(folder.rglob("*.jpg")):
-        yield cv2.imread(str(path), cv2.IMREAD_COLOR)  # type: ignore[misc]
+        frame: Any = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        yield frame
 
 
 def image_of(card: str) -> ImageInput:
