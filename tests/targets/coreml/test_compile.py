@@ -136,6 +136,14 @@ def test_an_output_of_another_shape_than_is_declared() -> None:
     assert found.message == "y is declared as (2, 3), but the node returns (3, 2)"
 
 
+def test_an_input_without_elements() -> None:
+    model = with_shapes(
+        '<ir_version: 10, opset_import: ["": 23]> g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }'
+    )
+    with pytest.raises(UnsupportedError, match="x is empty; Core ML does not support empty arrays"):
+        coreml.compile_model(model, profile(COREML), "fp32")
+
+
 def test_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coremltools", None)
     with pytest.raises(MissingDependency) as caught:
