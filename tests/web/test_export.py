@@ -126,7 +126,7 @@ def test_what_a_page_does_not_do_is_noted(tmp_path: Path, change: Any, note: str
     [
         (
             ["--web", "d", "--triton", "t"],
-            "one of -o DIR, --triton DIR, --package DIR and --web DIR",
+            "one of -o DIR, --triton DIR, --package DIR, --deepstream DIR and --web DIR",
         ),
         (["--npm-package", "p", "--triton", "t"], "--npm-package and --webgpu go with --web"),
         (["v", "--web", "d"], "--web takes no VARIANT: the page chooses one, as a device does"),

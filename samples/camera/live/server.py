@@ -120,7 +120,8 @@ class Server:
         return web.Response(body=picture, content_type="image/jpeg")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        text = prometheus.text(await self._in_thread(self._camera.metrics.snapshot))
+        snapshot = await self._in_thread(self._camera.metrics.snapshot)
+        text = prometheus.text(prometheus.families(snapshot))
         return web.Response(text=text, headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def _in_thread(self, act: Callable[..., Any], *arguments: Any) -> Any:
