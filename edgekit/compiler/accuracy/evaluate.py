@@ -133,10 +133,10 @@ def opened(
         built = exported_bundle(model, card, engine) or _float_bundle(model, card, engine)
         yield Path(model).name, built, built
         return
-    if card is not None:
-        raise UsageError("--card goes with a model; a bundle has its own card")
     bundle = model if isinstance(model, Bundle) else Bundle.open(model)
     try:
+        if card is not None:
+            raise UsageError("--card goes with a model; a bundle has its own card")
         bundle.verify_entries()
         yield Path(source or "").name, bundle, _float_bundle(source, card_of(bundle)) if source else None
     finally:
