@@ -49,7 +49,7 @@ def evaluate_on(
     with opened(model, card, None, engine) as (name, bundle, float_bundle):
         bundle_card = card_of(bundle)
         metric = label_metric(bundle_card)
-        read_labelled(metric, samples, bundle_card)  # an error here is sooner
+        read_labelled(metric, samples, bundle_card, bundle.outputs)  # an error here is sooner
         beside = [path for path in label_folders(samples, metric.label_folders) if path.is_dir()]
         has_text = any(isinstance(source, TextInput) for source in bundle_card.sources())
         extras = ("labels", "text") if has_text else ("labels",)

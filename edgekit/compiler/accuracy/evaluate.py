@@ -17,6 +17,7 @@ from edgekit.bundle.variant import Variant
 from edgekit.compiler.accuracy.estimates import RESAMPLES, Resampled, estimate, loss, resamples
 from edgekit.compiler.accuracy.evaluation import WORST, Evaluation, VariantAccuracy
 from edgekit.compiler.accuracy.exported_file import exported_bundle
+from edgekit.compiler.evaluate.card_check import class_count
 from edgekit.compiler.evaluate.label_metric import (
     Item,
     LabelledSample,
@@ -38,7 +39,7 @@ from edgekit.system.progress import counted, step
 from edgekit.system.python_calls import public
 from edgekit.target import registry
 from edgekit.target.precisions import FULL_PRECISION
-from edgekit.tensor_spec import Array
+from edgekit.tensor_spec import Array, TensorSpec
 
 
 @public
@@ -77,7 +78,7 @@ def evaluate(
     with opened(model, card, source, engine) as (name, bundle, float_bundle):
         bundle_card = card_of(bundle)
         metric = label_metric(bundle_card)
-        labelled = read_labelled(metric, samples, bundle_card)
+        labelled = read_labelled(metric, samples, bundle_card, bundle.outputs)
         run = _Run(metric, bundle_card, labelled.samples, threads)
         rows = []
         if float_bundle is not None:
@@ -98,16 +99,25 @@ def evaluate(
         )
 
 
-def read_labelled(metric: LabelMetric, samples: str | os.PathLike[str], card: Card) -> LabelledSamples:
-    """Read labelled samples, at least one.
+def read_labelled(
+    metric: LabelMetric, samples: str | os.PathLike[str], card: Card, outputs: Sequence[TensorSpec]
+) -> LabelledSamples:
+    """Read the samples and labels.
+
+    Args:
+        outputs: Outputs of the model.
 
     Raises:
-        SampleError: the samples or labels can't be read, or there are none.
+        SampleError: the samples or labels can't be read, there are none, or the model has fewer classes.
         MissingDependency: the format of the labels needs a package that is not installed.
     """
     labelled = metric.read(Path(samples), card)
     if not labelled.samples:
         raise SampleError(f"{samples}: no sample has a label that the model knows")
+    classes = class_count(card, outputs)
+    highest = max((s.label for s in labelled.samples if isinstance(s.label, int)), default=-1)
+    if classes and highest >= classes:
+        raise SampleError(f"{samples} has a class number of {highest}, but the model has {classes} classes")
     return labelled
 
 

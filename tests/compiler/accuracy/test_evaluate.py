@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,10 @@ def test_what_can_not_be_evaluated(bundle: Path, photographs: Path, tmp_path: Pa
         edgekit.evaluate(bundle, photographs, card="card.toml")
     with pytest.raises(SampleError, match="is not a folder; pass the folder that holds the samples"):
         edgekit.evaluate(bundle, tmp_path / "none")
+    (tmp_path / "labels.csv").write_text("file,class_index\n0.png,6\n")
+    shutil.copy(photographs / "0/0.png", tmp_path / "0.png")
+    with pytest.raises(SampleError, match="has a class number of 6, but the model has 6 classes"):
+        edgekit.evaluate(bundle, tmp_path)
 
 
 @pytest.mark.needs_report
