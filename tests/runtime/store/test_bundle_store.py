@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -243,3 +245,10 @@ def test_10_000_histories_end_on_a_known_bundle() -> None:
                 assert previous.current not in state.good or previous.current == ""
             assert state.current in known
             assert len(set(state.good)) == len(state.good) <= 2
+
+
+@pytest.mark.parametrize("digest", ["newest", "../" * 22, 7])
+def test_what_is_no_digest_is_refused(store: Store, digest: Any) -> None:
+    for act in (store.confirm, partial(store.give_up, "it does not work")):
+        with pytest.raises(UsageError, match=r"of a bundle; store\.state lists the known ones"):
+            act(digest)
