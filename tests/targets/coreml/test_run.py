@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from edgekit_coreml import run
 from edgekit_coreml.compile import compile_model
 from edgekit_coreml.interpreter import one_node
+from edgekit_coreml.interpreter.execute import Executor
+from edgekit_coreml.interpreter.program import read_package
 from edgekit_coreml.package import SPECIFICATION, WEIGHTS
 
 import edgekit
@@ -105,6 +108,15 @@ def test_another_model_than_described(tmp_path: Path) -> None:
         run.open_runner(files, [TensorSpec("x", "float32", (1,))], [], artifact.options, 1)
     with pytest.raises(EngineError, match=r"the package holds image as \[1, 3, 16, 16\]"):
         run.open_runner(files, [TensorSpec("image", "float32", (1, 3))], [], artifact.options, 1)
+
+
+def test_operators_out_of_order_are_refused(tmp_path: Path) -> None:
+    model = with_shapes(SMALL_CNN)
+    run_passes(model)
+    files = write_files(compile_model(model, profile("coreml"), "fp32"), tmp_path)
+    program = read_package(files[SPECIFICATION], files[WEIGHTS])
+    with pytest.raises(EngineError, match="which nothing makes before it"):
+        Executor(replace(program, ops=program.ops[::-1]))
 
 
 def test_a_device_needs_no_coremltools(tmp_path: Path) -> None:
