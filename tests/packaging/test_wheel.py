@@ -146,6 +146,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "report/*.txt",
             "toolchain.lock",
             "web/README.md",
+            "web/package.json",
             *(f"web/*.{kind}" for kind in ("css", "html", "js", "lock", "ts", "wasm")),
         )
         for path in (root / top).glob(pattern)
