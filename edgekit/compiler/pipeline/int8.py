@@ -271,9 +271,9 @@ def choose(
     shipped by force.
 
     With ``int8``, if the fastest one fails the test, the most accurate other one is tested too, with a better
-    recipe if it was only measured with the quick one. If there is no other, ``further`` measures placements
-    that the search left out. A third is never tested: the more are tested on the same samples, the less a
-    passed test says.
+    recipe if it was only measured with the quick one. If there is no other structure, ``further`` measures
+    placements that the search left out. A third is never tested: the more are tested on the same samples, the
+    less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -281,22 +281,27 @@ def choose(
         if not shortlist.winners:
             variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
     first = shipped[0].config
-    others = [m for m in shortlist.valid if m not in shipped]
-    others = [m for m in others if m.config.structure != first.structure] or others
-    saturated = [m for m in others if m.saturated]
-    second = preferred(saturated) if saturated else max(others, key=lambda m: m.rank, default=None)
     if options.precision == AUTO or not variants[0].rejected:
         return variants
-    second = further() if second is None and shortlist.winners else second
-    if second is None:
-        return variants
-    if second.config.recipe == QUICK:
+    others = [m for m in shortlist.valid if m not in shipped]
+    second = _most_accurate([m for m in others if m.config.structure != first.structure])
+    if second is None and shortlist.winners:
+        second = further()
+    if second is not None and second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))
         shortlist.add(refined)
         second = max(second, refined, key=lambda m: m.accuracy)
+    second = second or _most_accurate(others)  # the first structure with another recipe
+    if second is None:
+        return variants
     variant = test(second.config, ())
     if variant.rejected:
         return variants
     shortlist.missed[first] = f"on the test samples: {variants[0].reason}"
     shortlist.winners = [second]
     return [variant]
+
+
+def _most_accurate(measured: Sequence[Measurement]) -> Measurement | None:
+    saturated = [m for m in measured if m.saturated]
+    return preferred(saturated) if saturated else max(measured, key=lambda m: m.rank, default=None)

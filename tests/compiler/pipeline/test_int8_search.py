@@ -239,13 +239,14 @@ def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_f
 
     version = target.executor().engine_version()
     with Candidates(data.search_context, target, target.rules, None, version) as made:
-        first = made.measure(CandidateConfig("all", DEFAULT))
-        shortlist = Shortlist([first], {first.config: ""}, [first], [first])
+        first, quick = (made.measure(CandidateConfig("all", recipe)) for recipe in (DEFAULT, QUICK))
+        missed = {first.config: "", quick.config: ""}  # another recipe of a structure is no second structure
+        shortlist = Shortlist([first, quick], missed, [first, quick], [first])
         further = partial(measure_further, options, data, made, shortlist)
         choose(options, shortlist, test, made.measure, further)
         assert tested[1].placement == made.placements[1]
     assert [winner.config for winner in shortlist.winners] == tested[1:]
-    assert len(shortlist.measured) == len(shortlist.missed) == 3  # the other one with a better recipe too
+    assert len(shortlist.measured) == len(shortlist.missed) == 4  # the other one with a better recipe too
 
 
 @pytest.mark.parametrize("precision", ["int8", "auto"])
