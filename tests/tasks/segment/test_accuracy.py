@@ -66,6 +66,19 @@ def test_masks_of_two_classes_may_have_pixels_that_do_not_count(tmp_path: Path) 
     assert measure(path, ClassMap(np.array([[0, 1]], np.uint8)), two).labelled.tolist() == [1]
 
 
+def test_masks_may_change_between_two_evaluations(tmp_path: Path) -> None:
+    assert CARD.task is not None
+    two = replace(CARD, task=replace(CARD.task, labels=("background", "person")))
+    save(tmp_path / "images/a.jpg", np.zeros((1, 2)))
+    prediction, labelled = ClassMap(np.array([[0, 1]], np.uint8)), []
+    for other in ([[0, 0]], [[1, 0]]):
+        save(tmp_path / "masks/b.png", np.array(other))
+        save(tmp_path / "masks/a.png", np.array([[0, 255]]))
+        (sample,) = read_masks(tmp_path, two).samples
+        labelled.append(measure(sample.label, prediction, two).labelled.tolist())
+    assert labelled == [[1, 1], [1]]
+
+
 def test_masks_are_found_by_name(tmp_path: Path) -> None:
     pixels = np.zeros((2, 2))
     for name in ("images/a.jpg", "masks/a.png", "b.png", "b_mask.png", "images/c.jpg"):

@@ -55,6 +55,7 @@ CLASS_MAPS = Maps(
 
 def read_masks(folder: Path, card: Card) -> LabelledSamples:
     """Read labelled class maps with :func:`pair_maps`."""
+    _are_black_and_white.cache_clear()  # they may have changed since an earlier evaluation
     return pair_maps(folder, CLASS_MAPS)
 
 
