@@ -87,6 +87,7 @@ class BuildSamples:
         reference: The source model's outputs for the few samples that every variant is verified with.
         import_check: Comparison of an imported model with its original on them; None if it was ONNX.
         training: The same samples, with those to train on; None without training.
+        uses_labels: Whether labels beside the samples are used: False if they are of another model's classes.
     """
 
     all: Samples
@@ -94,3 +95,4 @@ class BuildSamples:
     reference: ReferenceOutputs
     import_check: ImportCheck | None
     training: TrainingParts | None = None
+    uses_labels: bool = True

@@ -268,8 +268,9 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
 
         observed_samples = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(
-            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed
-        )
+            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed,
+            samples.uses_labels,
+        )  # fmt: skip
         report(data.summary())
     return data
 
