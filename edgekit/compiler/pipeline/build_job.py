@@ -34,14 +34,12 @@ class BuildJob:
         imported: The conversion to ONNX; None if the model was ONNX.
         canonical: The model after the passes.
         passes: Changes by the passes, for the manifest.
-        card: Card that describes the inputs and outputs, or None.
         image: Image input of the user's card, if artifacts take bytes instead; else None.
         layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
         precisions: Precisions to compile for every target before quantization, the parent first.
         int8_profiles: Names of the profiles that int8 is searched for.
         no_int8: Reason that int8 is not searched for the other targets, or "".
         weight_forms: Profile name -> weight-only forms to build, if there are some.
-        faults: Faults of this build so far.
     """
 
     name: str
