@@ -22,8 +22,6 @@ class TaskSpec(NamedTuple):
         metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
             SNR does.
         accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host). "" means none.
-        drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
-            none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
             "": none.
         mirrored: Whether training may mirror its images.
@@ -35,7 +33,6 @@ class TaskSpec(NamedTuple):
     predictions: Mapping[str, str] = {}
     metric: str = ""
     accuracy: str = ""
-    drawing: str = ""
     recognize: str = ""
     mirrored: bool = True
 

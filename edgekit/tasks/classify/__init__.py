@@ -14,6 +14,5 @@ TASK = TaskSpec(
     },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

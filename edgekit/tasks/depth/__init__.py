@@ -10,6 +10,5 @@ TASK = TaskSpec(
     decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
     predictions={"DepthMap": "edgekit.processing.predictions.depth"},
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -29,6 +29,5 @@ TASK = TaskSpec(
     },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -13,7 +13,6 @@ TASK = TaskSpec(
         "TextRegions": "edgekit.processing.predictions.detect_text",
     },
     metric="metric",
-    drawing="drawing",
     mirrored=False,
     recognize="recognize",
 )

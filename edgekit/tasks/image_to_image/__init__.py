@@ -9,6 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"picture": "decode"},
     predictions={"Picture": "edgekit.processing.predictions.image_to_image"},
-    drawing="drawing",
     recognize="recognize",
 )

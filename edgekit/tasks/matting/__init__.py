@@ -11,5 +11,4 @@ TASK = TaskSpec(
     predictions={"Matte": "edgekit.processing.predictions.matting"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
 )

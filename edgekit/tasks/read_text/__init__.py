@@ -11,7 +11,6 @@ TASK = TaskSpec(
     predictions={"TextLine": "edgekit.processing.predictions.read_text"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     mirrored=False,
     recognize="recognize",
 )

@@ -11,6 +11,5 @@ TASK = TaskSpec(
     predictions={"ClassMap": "edgekit.processing.predictions.segment"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -14,5 +14,4 @@ TASK = TaskSpec(
     },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
 )
