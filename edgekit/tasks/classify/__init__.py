@@ -8,10 +8,6 @@ TASK = TaskSpec(
     kind="classify",
     package=__name__,
     decoders={"logits": "decode", "probabilities": "decode"},
-    predictions={
-        "Class": "edgekit.processing.predictions.classify",
-        "Classes": "edgekit.processing.predictions.classify",
-    },
     metric="metric",
     accuracy="accuracy",
     recognize="recognize",

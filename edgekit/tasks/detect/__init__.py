@@ -23,10 +23,6 @@ TASK = TaskSpec(
         "yolov8": "yolov8",
         "yolox": "yolox",
     },
-    predictions={
-        "Detection": "edgekit.processing.predictions.detect",
-        "Detections": "edgekit.processing.predictions.detect",
-    },
     metric="metric",
     accuracy="accuracy",
     recognize="recognize",

@@ -8,10 +8,6 @@ TASK = TaskSpec(
     kind="detect-text",
     package=__name__,
     decoders={"db": "db"},
-    predictions={
-        "TextRegion": "edgekit.processing.predictions.detect_text",
-        "TextRegions": "edgekit.processing.predictions.detect_text",
-    },
     metric="metric",
     mirrored=False,
     recognize="recognize",

@@ -8,7 +8,6 @@ TASK = TaskSpec(
     kind="read-text",
     package=__name__,
     decoders={"ctc": "ctc"},
-    predictions={"TextLine": "edgekit.processing.predictions.read_text"},
     metric="metric",
     accuracy="accuracy",
     mirrored=False,

@@ -8,7 +8,6 @@ TASK = TaskSpec(
     kind="segment",
     package=__name__,
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
-    predictions={"ClassMap": "edgekit.processing.predictions.segment"},
     metric="metric",
     accuracy="accuracy",
     recognize="recognize",
