@@ -1,7 +1,7 @@
 """An image with its prediction drawn into it.
 
-Each task draws its own predictions (``drawing.py`` in its folder). Sizes follow the image's; colours follow
-the class, and every colour has its name or number next to it.
+Each prediction draws itself (``Prediction.draw_on``). Sizes follow the image's; colours follow the class, and
+every colour has its name or number next to it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.processing.crops import boxes_of
-from edgekit.processing.predictions.cascaded import Cascaded
-from edgekit.processing.predictions.detect import Detections
-from edgekit.processing.predictions.pose import Keypoints
-from edgekit.processing.read_item import read_image
-from edgekit.processing.task_table import all_tasks
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
 
@@ -59,6 +53,10 @@ class Canvas:
         """Replace the image: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
         pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
         self._hold(pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
+
+    def colour_of(self, index: int) -> tuple[int, int, int]:
+        """Return the colour of a class or object, by its index."""
+        return COLOURS[index % len(COLOURS)]
 
     def box(self, corners: Sequence[float], colour: tuple[int, int, int]) -> None:
         """Draw a rectangle x1, y1, x2, y2 in pixels, with its corners in any order."""
@@ -112,45 +110,6 @@ class Canvas:
         self.image.paste(Image.new("RGB", alpha.size, colour), origin, alpha)
 
 
-def draw(prediction: Any, canvas: Canvas) -> None:
-    """Draw a prediction into an image.
-
-    Raises:
-        UsageError: predictions of this kind have no image.
-    """
-    if isinstance(prediction, Cascaded):
-        _draw_cascaded(prediction, canvas)
-        return
-    name, module = type(prediction).__name__, type(prediction).__module__
-    for task in all_tasks():
-        if task.drawing and name in task.predictions and task.full_name(task.predictions[name]) == module:
-            task.load(task.drawing).draw(prediction, canvas)
-            return
-    raise UsageError(f"a prediction of type {name} cannot be drawn; print it, or use its as_json()")
-
-
-def drawn(prediction: Any, image: Any, order: str = "rgb") -> Image.Image:
-    """Return the image with the prediction, as ``Prediction.draw``."""
-    canvas = Canvas(read_image(image, order))
-    draw(prediction, canvas)
-    return canvas.image
-
-
-def _draw_cascaded(prediction: Cascaded, canvas: Canvas) -> None:
-    """Draw the first stage's objects, each with the best result of the other stages."""
-    draw(prediction.found, canvas)
-    places = boxes_of(prediction.found, "drawing")
-    for number, (place, details) in enumerate(zip(places, prediction.details, strict=True)):
-        for row, detail in enumerate(details.values()):
-            if isinstance(detail, Detections | Keypoints):
-                draw(detail, canvas)
-                continue
-            text = " ".join((str(detail).splitlines() or [""])[0].split())
-            canvas.text(
-                text, (float(place[0]), float(place[3]) + row * canvas.text_height), colour_of(number)
-            )
-
-
 def check_drawing(path: Path) -> None:
     """Refuse a path that no image is written to.
 
@@ -161,27 +120,21 @@ def check_drawing(path: Path) -> None:
         raise UsageError(f"{path}: the suffix of a drawing must be one of {', '.join(FORMATS)}")
 
 
-def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
-    """Write an image with its prediction, whole or not at all.
+def save_drawing(path: Path, picture: Image.Image) -> None:
+    """Write an image, whole or not at all.
 
     Args:
         path: With a suffix of FORMATS.
-        picture: uint8 [height, width, 3], RGB; the frame that was predicted.
 
     Raises:
-        UsageError: the prediction has no image, or the file can't be written.
+        UsageError: the suffix is another one, or the file can't be written.
     """
     import io
 
     check_drawing(path)
     whole = io.BytesIO()
-    drawn(prediction, picture).save(whole, FORMATS[path.suffix.lower()], quality=92)
+    picture.save(whole, FORMATS[path.suffix.lower()], quality=92)
     try:
         write_atomically(path, [whole.getvalue()])
     except OSError as problem:
         raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
-
-
-def colour_of(index: int) -> tuple[int, int, int]:
-    """Return the colour of a class or object, by its index."""
-    return COLOURS[index % len(COLOURS)]

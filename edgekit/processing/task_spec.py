@@ -17,13 +17,9 @@ class TaskSpec(NamedTuple):
         kind: Name in cards, e.g. ``detect-text``.
         package: Import name of the package; ``__name__`` in its ``__init__.py``.
         decoders: Form of the model's outputs -> module with this form in its ``DECODERS``.
-        predictions: Class of a prediction -> module that defines it; empty if it uses those of another task.
-            The classes of the tasks here are in ``processing/predictions``, for all device code.
         metric: Module whose ``METRIC`` says how close two models' predictions are (host). "" means that the
             SNR does.
         accuracy: Module whose ``ACCURACY`` is the metric on labelled samples (host). "" means none.
-        drawing: Module whose ``draw`` draws the task's predictions into an image. "" means that they have
-            none, or another task draws them.
         recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
             "": none.
         mirrored: Whether training may mirror its images.
@@ -32,10 +28,8 @@ class TaskSpec(NamedTuple):
     kind: str
     package: str
     decoders: Mapping[str, str]
-    predictions: Mapping[str, str] = {}
     metric: str = ""
     accuracy: str = ""
-    drawing: str = ""
     recognize: str = ""
     mirrored: bool = True
 

@@ -30,7 +30,7 @@ from edgekit.compiler.evaluate.task_metric import metric_of
 from edgekit.errors import EdgeKitError, SampleError, UsageError, printable, reason_of
 from edgekit.generate.device.generated_text import GeneratedText
 from edgekit.processing.card import Card
-from edgekit.processing.drawing import Canvas, draw
+from edgekit.processing.drawing import Canvas
 from edgekit.processing.nms import overlaps
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.detect import Detections
@@ -316,10 +316,10 @@ def _answer(
     text = prediction.text if isinstance(prediction, TEXTUAL) else str(prediction)
     text = printable(" ".join(text.split()))[:TEXT_LIMIT_CHARS] or "nothing found"
     shown = SamplePrediction(variant, score, text)
-    if canvas is None:
+    if canvas is None or found.prediction is None:
         return _worded(shown, found, expected)
     try:
-        draw(prediction, canvas)
+        found.prediction.draw_on(canvas)
     except UsageError:  # predictions of this kind have no image
         return _worded(shown, found, expected)
     if found is not expected and isinstance(prediction, Detections):

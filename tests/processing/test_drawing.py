@@ -9,18 +9,19 @@ import pytest
 from PIL import Image
 
 from edgekit.errors import UsageError
-from edgekit.processing.drawing import BLEND, COLOURS, Canvas, check_drawing, draw, save_drawing
+from edgekit.processing.drawing import BLEND, COLOURS, Canvas, check_drawing, save_drawing
 from edgekit.processing.predictions.classify import Classes
 from edgekit.processing.predictions.depth import DepthMap
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.predictions.detect_text import TextRegions
+from edgekit.processing.predictions.embed import Embedding
 from edgekit.processing.predictions.image_to_image import Picture
-from edgekit.processing.predictions.matting import Matte
+from edgekit.processing.predictions.matting import GREEN, Matte
 from edgekit.processing.predictions.obb import OrientedDetections
 from edgekit.processing.predictions.pose import Keypoints
+from edgekit.processing.predictions.prediction import Prediction
 from edgekit.processing.predictions.segment import ClassMap
 from edgekit.processing.predictions.segment_instances import Instances
-from edgekit.tasks.matting.drawing import GREEN
 from edgekit.tensor_spec import Array
 
 RED, BLUE = np.array(COLOURS[0]), np.array(COLOURS[1])
@@ -30,10 +31,8 @@ def grey(width: int = 400, height: int = 300) -> Array:
     return np.full((height, width, 3), 128, np.uint8)
 
 
-def drawn(prediction: object, picture: Array) -> Array:
-    canvas = Canvas(picture)
-    draw(prediction, canvas)
-    return np.asarray(canvas.image)
+def drawn(prediction: Prediction, picture: Array) -> Array:
+    return np.asarray(prediction.draw(picture))
 
 
 def detections(*boxes: list[float], classes: list[int]) -> Detections:
@@ -157,7 +156,7 @@ def test_a_picture_is_shown_in_its_own_size(channels: int) -> None:
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
 def test_it_is_written_in_the_format_of_its_suffix(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
-    save_drawing(path, grey(), detections([50, 100, 150, 200], classes=[0]))
+    save_drawing(path, detections([50, 100, 150, 200], classes=[0]).draw(grey()))
     with Image.open(path) as image:
         assert image.size == (400, 300)
         assert image.format == {".jpg": "JPEG", ".png": "PNG", ".webp": "WEBP"}[suffix]
@@ -172,11 +171,13 @@ def test_a_suffix_that_is_not_written() -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "out.png"
     with pytest.raises(UsageError) as error:
-        save_drawing(path, grey(), detections([50, 100, 150, 200], classes=[0]))
+        save_drawing(path, detections([50, 100, 150, 200], classes=[0]).draw(grey()))
     assert str(error.value) == f"can't write {path}: No such file or directory; choose another path"
 
 
 def test_a_prediction_without_a_picture() -> None:
     with pytest.raises(UsageError) as error:
-        draw([1, 2, 3], Canvas(grey()))
-    assert str(error.value) == "a prediction of type list cannot be drawn; print it, or use its as_json()"
+        Embedding(np.ones(3, np.float32)).draw(grey())
+    assert (
+        str(error.value) == "a prediction of type Embedding cannot be drawn; print it, or use its as_json()"
+    )

@@ -20,7 +20,6 @@ from edgekit.compiler.evaluate.run_bundle import ran_text
 from edgekit.compiler.evaluate.video_files import VIDEOS, opened_video
 from edgekit.errors import SampleError, UsageError, need_package
 from edgekit.processing.card import parse_card
-from edgekit.processing.drawing import drawn
 from edgekit.processing.picture_files import PIXELS_LIMIT
 from edgekit.runtime import Session
 from edgekit.system.progress import step
@@ -114,7 +113,7 @@ def run_frames(
                 prediction = session.predict(frame)
                 times.append(time.perf_counter() - started)
                 update(f"{1000 * times[-1]:.1f} ms", len(times), 0, "frames")
-                if not screen.show(drawn(prediction, frame)):
+                if not screen.show(prediction.draw(frame)):
                     break
             active, fallbacks = session.active._asdict(), tuple(f._asdict() for f in session.fallbacks)
         if not times:

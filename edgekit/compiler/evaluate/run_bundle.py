@@ -214,12 +214,13 @@ def draw_answer(path: Path, result: RunResult) -> None:
     """Write the picture with the result drawn into it.
 
     Raises:
-        UsageError: the input was not a picture, or the bundle has no task; or as ``save_drawing``.
+        UsageError: the input was not a picture, or the bundle has no task; or the
+            file can't be written.
     """
     if result.picture is None or result.answer is None:
         reason = "the input was not a picture" if result.picture is None else "its card has no task"
         raise UsageError(f"--draw {path}: nothing to draw, because {reason}")
-    save_drawing(path, result.picture, result.answer)
+    save_drawing(path, result.answer.draw(result.picture))
 
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:

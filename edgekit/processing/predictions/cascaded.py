@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from edgekit.processing.predictions.detect import Detections
+from edgekit.processing.predictions.pose import Keypoints
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,6 +33,20 @@ class Cascaded(Prediction):
     def __iter__(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         """Iterate over the objects with their details."""
         return zip(self.found, self.details, strict=True)
+
+    def draw_on(self, canvas: Canvas) -> None:
+        """Draw the first stage's objects, each with the best result of the other stages."""
+        from edgekit.processing.crops import boxes_of  # here: it knows each kind of prediction
+
+        self.found.draw_on(canvas)
+        places = boxes_of(self.found, "drawing")
+        for number, (place, details) in enumerate(zip(places, self.details, strict=True)):
+            for row, detail in enumerate(details.values()):
+                if isinstance(detail, Detections | Keypoints):
+                    detail.draw_on(canvas)
+                    continue
+                corner = (float(place[0]), float(place[3]) + row * canvas.text_height)
+                canvas.text(_short(detail), corner, canvas.colour_of(number))
 
     def __str__(self) -> str:
         if not len(self):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgekit.processing.predictions.label import label_of
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Classes(Prediction):
 
     def __iter__(self) -> Iterator[Class]:
         return (self[index] for index in range(len(self)))
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for row, entry in enumerate(self):
+            corner = (0, row * (canvas.text_height + 1))
+            canvas.text(f"{entry.label} {entry.score:.2f}", corner, canvas.colour_of(row))
 
     def __str__(self) -> str:
         width = max((len(entry.label) for entry in self), default=0)

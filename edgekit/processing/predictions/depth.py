@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 DepthKind = Literal["metric", "relative", "inverse"]
 
@@ -41,6 +44,13 @@ class DepthMap(Prediction):
         """x, y of the nearest pixel and of the farthest."""
         low, high = self._value(int(self.values.argmin())), self._value(int(self.values.argmax()))
         return (high, low) if self.kind == "inverse" else (low, high)
+
+    def draw_on(self, canvas: Canvas) -> None:
+        """Draw the depth map alone. Near is bright."""
+        canvas.show(self.picture())
+        for row, line in enumerate(str(self).splitlines()):
+            corner = (0, row * (canvas.text_height + 1))
+            canvas.text(" ".join(line.split()), corner, canvas.colour_of(row))
 
     def __str__(self) -> str:
         unit = " m" if self.kind == "metric" else ""

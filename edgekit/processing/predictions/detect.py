@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,14 @@ class Detections(Prediction):
 
     def __iter__(self) -> Iterator[Detection]:
         return (self[index] for index in range(len(self)))
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for detection in reversed(list(self)):  # the best one is on top
+            colour = canvas.colour_of(detection.index)
+            canvas.box(detection.box, colour)
+            for point in detection.landmarks:
+                canvas.dot(point, colour, canvas.line)
+            canvas.label(f"{detection.label} {detection.score:.2f}", detection.box[:2], colour)
 
     def __str__(self) -> str:
         return listed((detection.label, detection.score, corners_text(detection.box)) for detection in self)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 class TextRegion(NamedTuple):
@@ -39,6 +42,11 @@ class TextRegions(Prediction):
 
     def __iter__(self) -> Iterator[TextRegion]:
         return (self[index] for index in range(len(self)))
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for number, region in enumerate(self):
+            canvas.polygon(region.corners, canvas.colour_of(number))
+            canvas.label(str(number + 1), region.corners[0], canvas.colour_of(number))
 
     def __str__(self) -> str:
         if not len(self):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,6 +21,9 @@ class Picture(Prediction):
     """
 
     pixels: Array
+
+    def draw_on(self, canvas: Canvas) -> None:
+        canvas.show(self.pixels)
 
     def __str__(self) -> str:
         height, width, channels = self.pixels.shape

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
+
 CLEAR, OPAQUE = 0.05, 0.95
 """Alpha below the first is background, above the second foreground. Soft edges are between."""
+GREEN = (0, 177, 64)
+"""Behind the foreground of a drawn matte: the green of studios."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +48,10 @@ class Matte(Prediction):
 
     def _shares(self) -> tuple[float, float]:
         return float((self.alpha > OPAQUE).mean()), float((self.alpha < CLEAR).mean())
+
+    def draw_on(self, canvas: Canvas) -> None:
+        """Draw the foreground alone, on a green background."""
+        canvas.show(self.over(np.asarray(canvas.image), np.array(GREEN, np.float32)))
 
     def __str__(self) -> str:
         opaque, clear = self._shares()

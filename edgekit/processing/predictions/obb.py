@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.processing.predictions.label import label_of, listed
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,13 @@ class OrientedDetections(Prediction):
         around = [-along - down, along - down, along + down, -along + down]
         corners: Array = self.boxes[:, None, :2] + np.stack(around, axis=1)
         return corners
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for detection in reversed(list(self)):
+            colour = canvas.colour_of(detection.index)
+            canvas.polygon(detection.corners, colour)
+            top = min(detection.corners, key=lambda corner: corner[1])
+            canvas.label(f"{detection.label} {detection.score:.2f}", top, colour)
 
     def __str__(self) -> str:
         return listed((detection.label, detection.score, _position_text(detection)) for detection in self)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 VISIBLE_SCORE = 0.5
 """Score from which a keypoint is counted as visible in text (Ultralytics draws from 0.5 on too)."""
@@ -83,6 +87,26 @@ class Keypoints(Prediction):
 
     def __iter__(self) -> Iterator[KeypointInstance]:
         return (self[index] for index in range(len(self)))
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for number, instance in enumerate(self):
+            colour = canvas.colour_of(number)
+            shown = [score >= VISIBLE_SCORE for score in instance.point_scores]
+            shown = shown or [True] * len(instance.points)
+            for a, b in self.skeleton:
+                if shown[a] and shown[b]:
+                    canvas.path([instance.points[a], instance.points[b]], colour)
+            # A mesh of hundreds of points is drawn with small ones.
+            radius = canvas.line * (1.5 if len(instance.points) < 100 else 0.5)
+            for point, visible in zip(instance.points, shown, strict=True):
+                if visible:
+                    canvas.dot(point, colour, radius)
+            if instance.box is not None:
+                canvas.box(instance.box, colour)
+            corner = (
+                instance.box[:2] if instance.box is not None else min(instance.points, key=lambda p: p[1])
+            )
+            canvas.label(f"{instance.label} {instance.score:.2f}", corner, colour)
 
     def __str__(self) -> str:
         return listed((instance.label, instance.score, _position_text(instance)) for instance in self)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from edgekit.errors import no_attribute
+from edgekit.errors import UsageError, no_attribute
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from edgekit.processing.drawing import Canvas
 
 LINES_SHOWN = 3
 HABITS = {"plot": "draw(image) returns the image with it", "save": "draw(image).save(path) writes the image",
@@ -39,9 +40,22 @@ class Prediction:
             UsageError: this kind of prediction is not drawn.
             MissingDependency: Pillow is not installed.
         """
-        drawing = import_module("edgekit.processing.drawing")  # by its name: it knows each kind of prediction
-        shown: Image.Image = drawing.drawn(self, image, order)
-        return shown
+        from edgekit.processing.drawing import Canvas
+        from edgekit.processing.read_item import read_image
+
+        canvas = Canvas(read_image(image, order))
+        self.draw_on(canvas)
+        return canvas.image
+
+    def draw_on(self, canvas: Canvas) -> None:
+        """Draw the prediction into a canvas, which holds the image that it is of.
+
+        Raises:
+            UsageError: this kind of prediction is not drawn.
+        """
+        raise UsageError(
+            f"a prediction of type {type(self).__name__} cannot be drawn; print it, or use its as_json()"
+        )
 
     def __repr__(self) -> str:
         lines = [" ".join(line.split()) for line in str(self).splitlines()]

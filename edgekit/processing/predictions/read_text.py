@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,6 +30,9 @@ class TextLine(Prediction):
 
     def __len__(self) -> int:
         return len(self.text)
+
+    def draw_on(self, canvas: Canvas) -> None:
+        canvas.text(f"{self.text} {self.score:.2f}", (0, 0), canvas.colour_of(0))
 
     def __str__(self) -> str:
         return f"{self.text}  {self.score:.3f}" if self.text else "no text read"

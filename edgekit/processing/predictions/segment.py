@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,13 @@ from edgekit.processing.predictions.label import label_of
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
 
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
+
 SHOWN = 0.001
 """Minimum share of the pixels for a class to be listed in text."""
+BACKGROUND = ("background", "__background__", "_background_")
+"""Labels of a class that is not tinted in a drawing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +43,18 @@ class ClassMap(Prediction):
         counts = np.bincount(self.classes.reshape(-1))
         order = np.argsort(-counts, kind="stable")
         return {int(index): float(counts[index] / self.classes.size) for index in order if counts[index]}
+
+    def draw_on(self, canvas: Canvas) -> None:
+        """Tint each class, and show its share of the pixels. The background is not tinted."""
+        rows = 0
+        for index, share in self.shares().items():
+            label = label_of(self.labels, index)
+            if share < SHOWN or label.lower() in BACKGROUND:
+                continue
+            canvas.cover(self.mask(index), canvas.colour_of(index))
+            corner = (0, rows * (canvas.text_height + 1))
+            canvas.text(f"{label} {share:.1%}", corner, canvas.colour_of(index))
+            rows += 1
 
     def __str__(self) -> str:
         shares = [(label_of(self.labels, i), share) for i, share in self.shares().items() if share >= SHOWN]

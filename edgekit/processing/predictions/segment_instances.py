@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.processing.predictions.prediction import Prediction
 from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.processing.drawing import Canvas
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +84,14 @@ class Instances(Prediction):
         (left, top), crop = self.corners[index], self.crops[index]
         whole[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
         return whole
+
+    def draw_on(self, canvas: Canvas) -> None:
+        for number, instance in reversed(list(enumerate(self))):
+            canvas.cover(instance.mask, canvas.colour_of(number), (instance.left, instance.top))
+        for number, instance in reversed(list(enumerate(self))):
+            canvas.box(instance.box, canvas.colour_of(number))
+            text = f"{instance.label} {instance.score:.2f}"
+            canvas.label(text, instance.box[:2], canvas.colour_of(number))
 
     def __str__(self) -> str:
         return listed((one.label, one.score, f"{corners_text(one.box)}  {one.area} pixels") for one in self)

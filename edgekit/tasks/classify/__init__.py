@@ -8,12 +8,7 @@ TASK = TaskSpec(
     kind="classify",
     package=__name__,
     decoders={"logits": "decode", "probabilities": "decode"},
-    predictions={
-        "Class": "edgekit.processing.predictions.classify",
-        "Classes": "edgekit.processing.predictions.classify",
-    },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -8,8 +8,6 @@ TASK = TaskSpec(
     kind="depth",
     package=__name__,
     decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
-    predictions={"DepthMap": "edgekit.processing.predictions.depth"},
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

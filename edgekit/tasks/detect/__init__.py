@@ -23,12 +23,7 @@ TASK = TaskSpec(
         "yolov8": "yolov8",
         "yolox": "yolox",
     },
-    predictions={
-        "Detection": "edgekit.processing.predictions.detect",
-        "Detections": "edgekit.processing.predictions.detect",
-    },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -8,12 +8,7 @@ TASK = TaskSpec(
     kind="detect-text",
     package=__name__,
     decoders={"db": "db"},
-    predictions={
-        "TextRegion": "edgekit.processing.predictions.detect_text",
-        "TextRegions": "edgekit.processing.predictions.detect_text",
-    },
     metric="metric",
-    drawing="drawing",
     mirrored=False,
     recognize="recognize",
 )

@@ -8,7 +8,6 @@ TASK = TaskSpec(
     kind="embed",
     package=__name__,
     decoders={"cls-pooling": "decode", "mean-pooling": "decode", "vector": "decode"},
-    predictions={"Embedding": "edgekit.processing.predictions.embed"},
     metric="metric",
     accuracy="accuracy",
     recognize="recognize",

@@ -8,7 +8,5 @@ TASK = TaskSpec(
     kind="image-to-image",
     package=__name__,
     decoders={"picture": "decode"},
-    predictions={"Picture": "edgekit.processing.predictions.image_to_image"},
-    drawing="drawing",
     recognize="recognize",
 )

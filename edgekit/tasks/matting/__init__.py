@@ -8,8 +8,6 @@ TASK = TaskSpec(
     kind="matting",
     package=__name__,
     decoders={"alpha": "decode"},
-    predictions={"Matte": "edgekit.processing.predictions.matting"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
 )

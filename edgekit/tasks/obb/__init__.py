@@ -8,11 +8,6 @@ TASK = TaskSpec(
     kind="obb",
     package=__name__,
     decoders={"end2end": "yolo", "yolov8": "yolo"},
-    predictions={
-        "OrientedDetection": "edgekit.processing.predictions.obb",
-        "OrientedDetections": "edgekit.processing.predictions.obb",
-    },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
 )

@@ -8,12 +8,7 @@ TASK = TaskSpec(
     kind="pose",
     package=__name__,
     decoders={"end2end": "yolo", "movenet": "movenet", "movenet-multipose": "movenet", "yolov8": "yolo"},
-    predictions={
-        "KeypointInstance": "edgekit.processing.predictions.pose",
-        "Keypoints": "edgekit.processing.predictions.pose",
-    },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

@@ -8,6 +8,5 @@ TASK = TaskSpec(
     kind="rank",
     package=__name__,
     decoders={"logit": "decode"},
-    predictions={"Relevance": "edgekit.processing.predictions.rank"},
     recognize="recognize",
 )

@@ -8,10 +8,8 @@ TASK = TaskSpec(
     kind="read-text",
     package=__name__,
     decoders={"ctc": "ctc"},
-    predictions={"TextLine": "edgekit.processing.predictions.read_text"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     mirrored=False,
     recognize="recognize",
 )

@@ -8,9 +8,7 @@ TASK = TaskSpec(
     kind="segment",
     package=__name__,
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
-    predictions={"ClassMap": "edgekit.processing.predictions.segment"},
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
     recognize="recognize",
 )

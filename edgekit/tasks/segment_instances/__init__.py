@@ -8,11 +8,6 @@ TASK = TaskSpec(
     kind="segment-instances",
     package=__name__,
     decoders={"end2end": "yolo", "yolov5": "yolo", "yolov8": "yolo"},
-    predictions={
-        "Instance": "edgekit.processing.predictions.segment_instances",
-        "Instances": "edgekit.processing.predictions.segment_instances",
-    },
     metric="metric",
     accuracy="accuracy",
-    drawing="drawing",
 )

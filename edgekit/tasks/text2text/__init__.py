@@ -8,6 +8,5 @@ TASK = TaskSpec(
     kind="text2text",
     package=__name__,
     decoders={"tokens": "tokens"},
-    predictions={"WrittenText": "edgekit.processing.predictions.text2text"},
-    metric="metric",
+    metric="edgekit.tasks.transcribe.metric",
 )

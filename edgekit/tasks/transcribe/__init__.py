@@ -8,7 +8,6 @@ TASK = TaskSpec(
     kind="transcribe",
     package=__name__,
     decoders={"whisper": "whisper"},
-    predictions={"Transcript": "edgekit.processing.predictions.transcribe"},
     metric="metric",
     accuracy="accuracy",
 )

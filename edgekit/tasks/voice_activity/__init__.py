@@ -8,11 +8,6 @@ TASK = TaskSpec(
     kind="voice-activity",
     package=__name__,
     decoders={"probability": "decode"},
-    predictions={
-        "VoiceActivity": "edgekit.processing.predictions.voice_activity",
-        "SpeechSegment": "edgekit.processing.predictions.voice_activity",
-        "SpeechSegments": "edgekit.processing.predictions.voice_activity",
-    },
     metric="metric",
     recognize="recognize",
 )
