@@ -29,7 +29,6 @@ class Choice(NamedTuple):
         role: ``fastest`` within the limit; ``balanced``: the fastest that loses at most half as much;
             ``accurate``: the one that loses least; ``unproved``: one that is faster, of which the samples
             prove too little.
-        variant: The variant.
         speed: Times the speed of the float variant of its profile; None if one of them was not timed.
     """
 

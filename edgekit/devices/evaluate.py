@@ -35,9 +35,7 @@ def evaluate_on(
     Args:
         device: Address in the format of ``--device``.
         model: A bundle's path; or a model's, which ``card`` describes. It is built here.
-        samples: Folder of samples and their labels.
         notify: Takes lines for the user.
-        card: Card of a model.
         variant: Name of the only variant to evaluate. None means all.
         engine: Target whose variants are evaluated, or that runs the model. None means all, or ONNX Runtime.
         threads: Number of threads of one inference. None means the session's default.

@@ -60,7 +60,6 @@ class Samples(NamedTuple):
     """Samples with their labels.
 
     Attributes:
-        archive: The files.
         folder: Path of the samples' folder in the archive.
         extras: Extras of EdgeKit that read them.
     """

@@ -66,7 +66,6 @@ def write_report(
     """Write the page of a bundle.
 
     Args:
-        bundle: To report on.
         path: File to write; it ends in ``.html``.
         samples: Folder or glob of images, recordings, texts (one a line) or, without a task, arrays, on which
             the predictions of the variants are shown.
@@ -114,7 +113,6 @@ def page_of(
     """Return the page of a bundle: one HTML document that loads no other resource.
 
     Args:
-        bundle: To report on.
         explained: Measurements of its variants by ``edgekit.compiler.explain.explain.explain``; empty:
             nothing.
         accelerated: Its copies on an accelerator, by ``explain_accelerated``. Empty means none.

@@ -81,7 +81,6 @@ def _inner(step: str) -> str:
 
 
 def _key(place: str) -> str:
-    """Return the place as it is read from the file."""
     return _cut(place).decode("utf-8", "replace")
 
 

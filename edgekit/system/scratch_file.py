@@ -56,7 +56,6 @@ class ScratchFile:
         return copy
 
     def _room(self, size: int) -> tuple[IO[bytes], mmap.mmap]:
-        """Return the file and its pages, with room for ``size`` bytes from ``_end`` on."""
         if self._file is None or self._pages is None or self._end + size > self._size:
             self._size, self._end = max(SEGMENT_BYTES, size), 0
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 (its last array closes it)

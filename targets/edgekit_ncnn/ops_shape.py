@@ -132,7 +132,6 @@ def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
 
 
 def _next(axis: int, shape: Shape) -> int:
-    """Return the next axis that has more than one element."""
     return next((a for a in range(axis + 1, len(shape)) if shape[a] != 1), -1)
 
 

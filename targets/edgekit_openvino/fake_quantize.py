@@ -101,7 +101,6 @@ def _is_quantized(value: ir.Value) -> bool:
 
 
 def _only_varying(node: ir.Node) -> ir.Value | None:
-    """Return the only input of a node that is not a constant, else None."""
     varying = [value for value in node.inputs if value is not None and array_of(value) is None]
     return varying[0] if len(varying) == 1 else None
 

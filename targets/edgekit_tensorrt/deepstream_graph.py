@@ -109,7 +109,6 @@ def with_parser_outputs(model: ir.Model, card: Card, image: ImageInput) -> None:
 def _decoded(
     add: _Nodes, decode: str, outputs: Mapping[str, ir.Value], options: Any, image: ImageInput
 ) -> list[ir.Value]:
-    """Return the parser's three values."""
     boxes, scores, classes = _candidates(add, decode, outputs, options, image)
     if not getattr(options, "normalized", decode == "ssd"):
         boxes = add("Div", boxes, np.array([image.width, image.height] * 2, np.float32))
@@ -176,7 +175,6 @@ def _replace_input(model: ir.Model, image: ImageInput) -> None:
 
 
 def _undo_float16(model: ir.Model) -> None:
-    """Store and compute in float32 what is in float16."""
     for value in model.graph.initializers.values():
         array = array_of(value)
         if value.dtype == HALF and array is not None:

@@ -138,14 +138,17 @@ def drive(client: Any, server: int, frames: list[Array], expected: list[set[byte
     counts: Counter[str] = Counter()
     memory_mb = [resident_mb(server)]
     faults, resumed = cycle(FAULTS), (float("inf"), 0)
-    begun_s = time.monotonic()
+    last, zeros_after = "start", []
+    begun_s = last_s = time.monotonic()
     next_fault_s, due_s = begun_s + options.fault_every, begun_s
     while time.monotonic() < begun_s + options.seconds:
         index = len(times_ms) % len(frames)
         sent_s = time.monotonic()
         rows = client.detect_raw(frames[index])
         times_ms.append(1000 * (time.monotonic() - sent_s))
-        counts["zeros"] += not rows.any()
+        if not rows.any():
+            counts["zeros"] += 1
+            zeros_after.append([last, round(sent_s - last_s, 2)])
         counts["wrong"] += bool(rows.any()) and rows.tobytes() not in expected[index]
         counts["over 200 ms"] += times_ms[-1] > 200
         now_s = time.monotonic()
@@ -156,7 +159,8 @@ def drive(client: Any, server: int, frames: list[Array], expected: list[set[byte
             next_fault_s += options.fault_every
             name, number, hang_s = next(faults)
             pid = workers_of(server).get(name, 0)
-            counts[f"{name} {number.name} {hang_s:g} s" if send(pid, number) else "fault without worker"] += 1
+            last, last_s = f"{name} {number.name} {hang_s:g} s", now_s
+            counts[last if send(pid, number) else "fault without worker"] += 1
             resumed = (now_s + hang_s, pid) if hang_s else resumed
             loads.append(os.getloadavg()[0])
             memory_mb.append(resident_mb(server))
@@ -171,7 +175,8 @@ def drive(client: Any, server: int, frames: list[Array], expected: list[set[byte
     )
     return {
         "sent": len(times_ms), "answered": len(times_ms) - counts["zeros"], **counts, **quantiles,
-        "seconds": round(time.monotonic() - begun_s), "slowest_ms": np.sort(times_ms)[-10:].round(1).tolist(),
+        "seconds": round(time.monotonic() - begun_s), "zeros_after": zeros_after,
+        "slowest_ms": np.sort(times_ms)[-10:].round(1).tolist(),
         "load_mean": round(float(np.mean(loads or [0])), 1), "load_max": max(loads, default=0),
         "server_mb_first_last_max": [memory_mb[0], memory_mb[-1], max(memory_mb)],
     }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import BundleError, UsageError
+from edgekit.errors import BundleError, EngineError, UsageError
 from edgekit.processing.predictions.cascaded import Cascaded
 from edgekit.runtime import Session
 from edgekit.runtime.session_chain import SessionChain
@@ -56,6 +56,17 @@ def test_a_stream_runs_all_stages(bundle: Path) -> None:
     with Session(bundle) as session, session.stream([quarters()] * 3) as stream:
         answers = [result.answer for result in stream]
     assert [[d["colour"][0].label for _, d in found] for found in answers] == [["red", "blue", "green"]] * 3
+
+
+def test_a_crop_is_not_turned_by_a_detection(tmp_path: Path) -> None:
+    path = stages(tmp_path)
+    path.write_text(path.read_text().replace("name.edgekit", "find.edgekit") + "turn = { part = 180 }\n")
+    bundle = edgekit.build_cascade(path).save(tmp_path / "cascade.edgekit")
+    with Session(bundle) as session, pytest.raises(EngineError) as error:
+        session.predict(quarters())
+    assert str(error.value) == (
+        "stage colour turns crops by its class, and it predicts Detections; use a classifier"
+    )
 
 
 def test_closing_ends_every_stage(bundle: Path) -> None:

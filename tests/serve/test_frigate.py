@@ -35,6 +35,7 @@ from edgekit.serve.frigate.messages import (
     read_request,
     rows_of,
 )
+from edgekit.serve.frigate.worker import Worker
 from edgekit.serve.serve_request import ServeRequest
 from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Array
@@ -151,6 +152,44 @@ def test_frames_are_answered_while_a_worker_is_killed_or_hangs(
     time.sleep(0.3)
     assert detected(client, frames, expected, 20)[0] < 5
     assert server.counts["dropped"] > dropped
+
+
+def test_a_worker_that_rests_stands_in(server: frigate.FrigateServer, frames: list[Array]) -> None:
+    client = PlainClient(server.endpoint)
+    client.detect_raw(frames[0])
+    server.first.rests_until_s = time.monotonic() + 60
+    assert client.detect_raw(frames[0]).any()
+    assert server.counts["by the reserve"] == 1
+    os.kill(server.reserve.pid, signal.SIGSTOP)
+    before = server.counts["by the first worker"]
+    for number in range(20):
+        client.detect_raw(frames[number % FRAMES])
+    assert server.counts["by the first worker"] > before + 10
+
+
+def test_a_worker_that_has_served_is_started_again_at_once(
+    server: frigate.FrigateServer, frames: list[Array]
+) -> None:
+    client = PlainClient(server.endpoint)
+    client.detect_raw(frames[0])
+    server.first._pause_s, server.first._failed_s = 30.0, time.monotonic()  # as after several failures
+    os.kill(server.first.pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + 30
+    while server.first.rests_until_s == 0 or server.first.active is None:
+        assert time.monotonic() < deadline_s
+        client.detect_raw(frames[0])
+    assert server.first.rests_until_s > time.monotonic() + 20
+
+
+def test_how_long_a_frame_is_waited_for() -> None:
+    worker = Worker("first worker", {})
+    assert worker.expected_s(0.1) == 0
+    worker.number, worker.sent_s = 1, 10.0
+    assert worker.expected_s(0.1) == 10.1  # nothing is known yet
+    for took_s, expected_s in ((0.001, 10.02), (0.04, 10.06), (0.2, 10.1)):
+        worker.took_s = took_s
+        assert worker.expected_s(0.1) == pytest.approx(expected_s)
+    worker.close()
 
 
 def greeted(path: str) -> socket.socket:

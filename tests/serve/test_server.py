@@ -22,7 +22,7 @@ from edgekit.bundle.model_version import with_version
 from edgekit.errors import UsageError
 from edgekit.runtime import RemoteSession, Session
 from edgekit.serve.model_entries import bundles_by_name
-from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_model import ServedModel, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.models import write
@@ -303,6 +303,11 @@ def test_two_batch_sizes_are_one_model(tmp_path: Path) -> None:
     assert [answer["outputs"][0]["data"] for answer in answers] == [[n, 0, n, n] for n in range(12)]
     server.close()
     assert net.session.state == "closed"
+
+
+def test_bundles_of_two_models_are_refused(bundles: tuple[Path, Path]) -> None:
+    with pytest.raises(UsageError, match=r"small\.edgekit and .*large\.edgekit are not from the same model"):
+        ServedModel("net", "1", bundles, ServeOptions())
 
 
 def test_priorities(server: Running) -> None:

@@ -47,7 +47,6 @@ class Draft:
 
     Attributes:
         text: Text in TOML, with reasons as comments.
-        card: Card that the text defines.
         guessed: Lines that the model does not determine, e.g. ``inputs.images.colour``.
     """
 
@@ -68,12 +67,6 @@ def draft_card(
     trust_pickle: bool = False,
 ) -> Draft:
     """Draft the card of a model. The same model gives the same text.
-
-    Args:
-        model: A model of any framework that an importer takes (docs/importing.md).
-        shapes: Static shapes by input name, for dynamic dimensions.
-        example_inputs: Example inputs of a PyTorch module or a JAX function: both trace it.
-        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
 
     Returns:
         The card. Check the lines whose comment begins with ``guessed:``.

@@ -43,11 +43,9 @@ class UnopenedModel:
 
     Attributes:
         name: Name of the file, or the class of an object.
-        onnx: The model as ONNX.
         folder: Folder of the ONNX file's external data; None if the model was imported.
         inputs: Declared shapes by name, of the inputs that are not weights.
         metadata: The model's own metadata, e.g. what Ultralytics writes.
-        producer: Name of the exporter.
         files: Content of the Hugging Face folder that the model is in.
     """
 

@@ -24,7 +24,6 @@ class Habits:
         pixels: Mean and std in units of pixels from 0 to 255, in RGB order; one number is for all channels.
         size: Height and width of the picture if the model's are dynamic.
         certain: Whether the model names this family. Otherwise the card's lines are guesses.
-        interpolation: The same.
         is_stated: Whether a file beside the model states all of it, so that nothing is measured.
         doubt: Behaviour that a card can't describe; the line of ``resize`` is then a guess.
     """

@@ -19,7 +19,6 @@ class CardLine(NamedTuple):
     Attributes:
         value: TOML value: text, number, boolean, or a list or table of them.
         reason: The reason, for the reader; "" where the key says it all.
-        guessed: Whether the value is a guess, not determined by the model.
     """
 
     key: str

@@ -27,9 +27,7 @@ class Recognized:
     """Recognized task of a model.
 
     Attributes:
-        kind, decode: Values for the card.
         outputs: Output names by role.
-        evidence: Evidence in the outputs.
         guessed: Whether another task has outputs of this form too.
         lines: Labels and options that differ from the decoder's defaults.
         reads_pairs: Whether the model usually reads pairs of texts.
@@ -49,7 +47,6 @@ class Draftable(NamedTuple):
     """Recognized model of sounds or texts.
 
     Attributes:
-        inputs: Lines by input name.
         states: For each state input, the output whose value it takes at the next call.
     """
 

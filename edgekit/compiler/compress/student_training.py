@@ -49,8 +49,6 @@ class TrainingTask:
     Attributes:
         student: The canonical student, with float weights.
         names: Input and output names of the teacher -> those of the student.
-        training: Samples to train on.
-        validation: Samples to choose the best weights by.
         features: Whether intermediate values of both graphs are compared too.
         placements: Target -> placement of its int8 rounding in the student; empty to train in float.
         digest: Digest of all samples, for the checkpoint.
@@ -74,7 +72,6 @@ class TrainedStudent:
 
     Attributes:
         models: Target -> the student for its int8, with Q/DQ pairs; "" -> in float.
-        seconds: Duration of the training.
         losses: Validation loss at each check; the first is before training.
         learning_rate: Peak learning rate, after any lowering.
         finished: Whether the training finished; False if it was stopped, with the best weights so far.
@@ -100,7 +97,6 @@ def train_student(
 
     Args:
         threads: Number of threads of PyTorch and of the teacher.
-        resume: Whether to continue from that file.
 
     Raises:
         UsageError: the training diverged, or the checkpoint is of another training.

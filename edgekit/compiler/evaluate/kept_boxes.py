@@ -90,7 +90,6 @@ def _scores(reference: Detections, detections: Detections) -> Array:
 
 
 def _log_odds(scores: Array) -> Array:
-    """Compute log(p / (1 - p))."""
     bounded = np.clip(scores, CERTAIN, 1 - CERTAIN)
     odds: Array = np.log(bounded / (1 - bounded))
     return odds

@@ -88,7 +88,6 @@ def mean_error(
 
     Args:
         errors: Error of each sample.
-        faults: Description of each error.
         groups: Name of another figure -> its value for each sample.
     """
     values = np.array(errors, np.float64)

@@ -118,7 +118,6 @@ def _same_channels(channels: Array, axis: int) -> Sequence[tuple[int, int]]:
 
 
 def _numbered(labels: Sequence[int] | Array) -> Array:
-    """Return labels as numbers from 0, in their order."""
     numbers: Array = np.unique(np.asarray(labels, np.int64), return_inverse=True)[1]
     return numbers
 

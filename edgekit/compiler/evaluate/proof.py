@@ -55,7 +55,6 @@ class Changes(NamedTuple):
 
     Attributes:
         changed: Number of samples with another answer.
-        total: Number of samples.
         sure_changed: Number of those with a margin above SURE_MARGIN.
         sure: Number of samples with such a margin.
     """
@@ -71,8 +70,6 @@ class Loss(NamedTuple):
 
     Attributes:
         value: Observed loss; below 0 for a gain.
-        low: Lower end.
-        high: Upper end.
     """
 
     value: float
@@ -84,7 +81,6 @@ class Proof(NamedTuple):
     """Evidence for a score.
 
     Attributes:
-        samples: Number of samples.
         objects: Number of the float model's objects in them; 0 if the metric does not count them.
         low: Lower end of the score, 0 to 1.
         loss: Loss on labels; None without labels.

@@ -113,7 +113,6 @@ class RelativeTimer:
         return float(round(ratio, 3))
 
     def _runs(self) -> int:
-        """Return the number of runs of each of the two in a round."""
         return min(max(RUNS, int(ROUND_SECONDS / self.best_s)), MOST_RUNS)
 
 

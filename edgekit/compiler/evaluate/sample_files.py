@@ -73,7 +73,6 @@ def files_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def _contents(folder: Path) -> str:
-    """Describe the contents of a folder without samples."""
     entries = sorted(folder.iterdir())
     if not entries:
         return "the folder is empty"

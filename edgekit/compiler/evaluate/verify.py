@@ -227,8 +227,6 @@ class ReferenceOutputs:
     """Reference for variants: samples, and the source model's outputs for them.
 
     Attributes:
-        samples: Input arrays by name.
-        expected: The outputs for each sample.
         saturating: Names of the outputs that saturate.
         floors_db: The noise floor of each output in dB; None if it is unknown.
     """

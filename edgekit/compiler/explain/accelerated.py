@@ -83,7 +83,6 @@ def explain_accelerated(
     """Verify and compare the accelerated copies of a bundle's variants.
 
     Args:
-        bundle: Bundle with a golden vector.
         device: ``gpu``, ``npu`` or the name of an interface (``edgekit doctor``).
         name: A target, a profile or a variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.

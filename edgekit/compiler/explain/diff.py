@@ -59,8 +59,6 @@ def explain_diff(
     """Compare the variants with the same name.
 
     Args:
-        base: Bundle to compare with.
-        bundle: Bundle to evaluate.
         name: A target, profile or variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
 

@@ -123,7 +123,6 @@ def explain(
     """Measure every variant that has files.
 
     Args:
-        bundle: Bundle with a golden vector.
         name: A target, a profile or a variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
         threads: Number of threads of the engine while it is timed.
@@ -246,7 +245,6 @@ def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
 def _times(
     bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
 ) -> tuple[NodeTimes | None, str]:
-    """Return the times, or the reason why there are none."""
     executed = variant.evidence.get("executed")
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:

@@ -37,7 +37,6 @@ def write_overlays(
     """Write ``VARIANT.COLUMN.json`` for each variant and each column that has a value.
 
     Args:
-        bundle: The explained bundle.
         folder: Folder to create; it must be missing or empty.
         explained: Results of ``explain``, or of ``explain_accelerated``.
 

@@ -66,8 +66,6 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
 
 
 class _LoadingChild(ServingProcess):
-    """A child process that has one file to load."""
-
     def __init__(self, path: Path, request: Mapping[str, Json]) -> None:
         super().__init__("edgekit.compiler.importers.confined_start")
         self._path, self._first = path, json.dumps(request).encode() + b"\n"

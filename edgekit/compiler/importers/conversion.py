@@ -31,7 +31,6 @@ class Imported:
         source_sha256: SHA-256 of the source file, hexadecimal; "" for an object or a folder.
         tools: Versions of the packages that determine the result.
         precision: Precision of the original if the ONNX model's differs.
-        answers: Function that runs the original; None if it can't be run.
         example: The user's example inputs, by the names of the ONNX model's inputs.
     """
 

@@ -153,7 +153,6 @@ def _changed(largest: ir.Model, further: ir.Model) -> dict[str, tuple[Array, Arr
 
 
 def _adapted(value: ir.Value, constant: Array, before: Array, after: Array) -> Array:
-    """Return a constant derived from ``before``, as it is derived from ``after``."""
     if constant.dtype == before.dtype and constant.shape == before.shape and np.array_equal(constant, before):
         return after
     part = tuple(slice(0, size) for size in after.shape)

@@ -149,7 +149,6 @@ def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.V
 def _float_sizes(
     name: str, symbol: str, dims: Sequence[int | ir.SymbolicDim], axis: int
 ) -> tuple[Sizes, ...]:
-    """Return the lengths to try of an input of floats."""
     others = [dim for index, dim in enumerate(dims) if index and index != axis]
     if _POINTS.search(f"{name} {symbol}"):
         return POINTS

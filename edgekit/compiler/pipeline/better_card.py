@@ -63,7 +63,6 @@ def find_better_card(
     after TRIED_SAMPLES samples, or after all of ``samples``, is not tried further.
 
     Args:
-        inputs: Inputs of the model.
         score: Score of ``outputs`` with the user's card.
         samples: Samples of ``outputs`` and ``labels``.
         further: Further samples, for the cards that are ahead.

@@ -70,6 +70,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
     tried = try_card(job, data.all, progress)
+    data = replace(data, uses_labels="unused" not in tried.get("labels", {}))
     by_shape = shape_references(job, shapes, data.reference) if shapes else []
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)

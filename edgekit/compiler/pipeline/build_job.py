@@ -34,14 +34,12 @@ class BuildJob:
         imported: The conversion to ONNX; None if the model was ONNX.
         canonical: The model after the passes.
         passes: Changes by the passes, for the manifest.
-        card: Card that describes the inputs and outputs, or None.
         image: Image input of the user's card, if artifacts take bytes instead; else None.
         layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
         precisions: Precisions to compile for every target before quantization, the parent first.
         int8_profiles: Names of the profiles that int8 is searched for.
         no_int8: Reason that int8 is not searched for the other targets, or "".
         weight_forms: Profile name -> weight-only forms to build, if there are some.
-        faults: Faults of this build so far.
     """
 
     name: str
@@ -87,6 +85,7 @@ class BuildSamples:
         reference: The source model's outputs for the few samples that every variant is verified with.
         import_check: Comparison of an imported model with its original on them; None if it was ONNX.
         training: The same samples, with those to train on; None without training.
+        uses_labels: Whether labels beside the samples are used: False if they are of another model's classes.
     """
 
     all: Samples
@@ -94,3 +93,4 @@ class BuildSamples:
     reference: ReferenceOutputs
     import_check: ImportCheck | None
     training: TrainingParts | None = None
+    uses_labels: bool = True

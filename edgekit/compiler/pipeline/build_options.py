@@ -39,7 +39,6 @@ class BuildOptions:
     Attributes:
         precision: ``int8`` for the first candidate that is good enough, ``auto`` for the whole Pareto front,
             or a float precision or weight-only form.
-        goal: The accuracy goal.
         seconds: Time limit of the search, for all targets together. None means that the number of candidates
             alone ends it, so that every machine tries the same ones.
         force: Whether to ship a rejected int8 variant, marked as such.

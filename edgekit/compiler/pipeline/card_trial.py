@@ -20,6 +20,7 @@ from edgekit.compiler.evaluate.card_rules import (
     COLOUR_PHOTOGRAPHS,
     UNCHECKED,
     check_colour,
+    check_texts,
     check_without_labels,
 )
 from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
@@ -31,7 +32,6 @@ from edgekit.compiler.evaluate.samples import (
     read_sample,
     spread,
 )
-from edgekit.compiler.evaluate.text_card_rules import check_texts
 from edgekit.compiler.evaluate.text_files import is_line
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.better_card import (

@@ -168,7 +168,6 @@ def _judge(
     evaluator: Evaluator,
     test: Sequence[Sample],
 ) -> Fidelity:
-    """Return the fidelity of a student, with the teacher's names."""
     reference, specs = Reference(student, optimize=True), signature(teacher)[1]
     runs = (reference.run({names[name]: array for name, array in sample.items()}) for sample in test)
     return evaluator.evaluate(

@@ -45,8 +45,6 @@ class Distillation:
     Attributes:
         teacher: The canonical float model.
         card: Card that describes its inputs, or None.
-        training: Samples to train on.
-        validation: Samples to choose the best weights by.
     """
 
     teacher: ir.Model

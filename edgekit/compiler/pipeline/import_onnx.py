@@ -77,13 +77,6 @@ def import_model(
 
     The comparison runs the original in its own framework, where that is installed.
 
-    Args:
-        model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
-        shapes: Static shapes by input name.
-        example_inputs: Arguments with which a PyTorch module or a JAX function is traced: arrays in
-            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
-        trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
-
     Returns:
         The ONNX model, in memory: ``save`` writes it.
 

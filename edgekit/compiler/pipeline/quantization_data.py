@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.output_channels import find_channels
 from edgekit.compiler.evaluate.prepared_files import text_placements
-from edgekit.compiler.evaluate.samples import FileSamples, Sample, Samples, load_into_memory, sample_digests
+from edgekit.compiler.evaluate.samples import FileSamples, Samples, load_into_memory, sample_digests
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.held_out import HeldOut
@@ -78,6 +78,7 @@ def collect_quantization_data(
     parts: Split,
     card: Card | None,
     progress: Callable[[int, int], None] | None = None,
+    uses_labels: bool = True,
 ) -> QuantizationData:
     """Observe the canonical graph, run the float model on the validation and the held-out samples, and
     equalize layers of the graph.
@@ -85,6 +86,7 @@ def collect_quantization_data(
     Args:
         reference: The source model's outputs for some of the held-out samples; it is not run on these again.
         progress: Called with (done, total) as samples are observed.
+        uses_labels: Whether variants are scored on the labels of the samples too, if they have some.
 
     Raises:
         SampleError: no samples, or labels that are malformed.
@@ -102,7 +104,8 @@ def collect_quantization_data(
             for index, digest in enumerate(counted(digests, "samples"))
         )
         placed = text_placements(card, part)
-        evaluators.append(Evaluator(card, expected, _labels(part, card), channels, placed))
+        labels = find_labels(part.paths, card) if uses_labels and isinstance(part, FileSamples) else None
+        evaluators.append(Evaluator(card, expected, labels, channels, placed))
     validation, test = evaluators
     equalization = Equalization(canonical, observations)
     if "choose" not in parts.shared:  # else there is no sample that was not observed
@@ -154,10 +157,6 @@ def data_without_samples(canonical: ir.Model, reference: ReferenceOutputs) -> Qu
     context = SearchContext(model, inputs, outputs, {}, (), (), evaluator, "", WeightCache())
     held_out = HeldOut(reference, evaluator, None)
     return QuantizationData(context, held_out, None, {}, {}, Equalization(model, {}))
-
-
-def _labels(part: Sequence[Sample], card: Card | None) -> list[Label] | None:
-    return find_labels(part.paths, card) if isinstance(part, FileSamples) else None
 
 
 def _label_json(label: Label) -> Json:

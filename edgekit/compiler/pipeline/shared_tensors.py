@@ -77,7 +77,6 @@ def _by_digest(content: Content, tensors: Sequence[Range]) -> dict[str, Range]:
 
 
 def _joined(content: Content, ranges: Sequence[Range]) -> memoryview:
-    """Return the content of some ranges, on pages of a file."""
     view = memoryview(content)
     with tempfile.TemporaryFile() as file:
         for offset, size in ranges:

@@ -33,13 +33,12 @@ from edgekit.compiler.pipeline.build_options import BuildOptions, precisions_to_
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.compiler.pipeline.causes import add_float16_causes
 from edgekit.compiler.pipeline.distilled import distillation, split_for_training
-from edgekit.compiler.pipeline.estimates import estimate_costs
+from edgekit.compiler.pipeline.estimates import estimate_costs, hold_to_memory
 from edgekit.compiler.pipeline.faults import Fault, Faults
 from edgekit.compiler.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.compiler.pipeline.held_out import evaluate_held_out
 from edgekit.compiler.pipeline.import_check import check_import
 from edgekit.compiler.pipeline.int8 import add_int8, int8_profiles
-from edgekit.compiler.pipeline.memory_limits import hold_to_memory
 from edgekit.compiler.pipeline.quantization_data import (
     QuantizationData,
     collect_quantization_data,
@@ -268,8 +267,9 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
 
         observed_samples = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(
-            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed
-        )
+            job.source, job.canonical, samples.reference, observed_samples, samples.parts, job.card, observed,
+            samples.uses_labels,
+        )  # fmt: skip
         report(data.summary())
     return data
 

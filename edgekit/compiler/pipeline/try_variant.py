@@ -51,9 +51,7 @@ def try_variant(
 
     Args:
         variant: The variant, which is changed and returned.
-        faults: Faults of this build so far.
         compile_variant: Compiles it. If it returns None, the variant stays as it is, without files.
-        args, options: Further arguments of ``compile_variant``.
 
     Raises:
         EdgeKitError: the user can fix it, and the variant has no parent to fall back to.

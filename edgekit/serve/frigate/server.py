@@ -1,9 +1,10 @@
 """Frigate's ``zmq`` detector, answered in time while an engine is dead or hangs.
 
 Two worker processes hold the model: the first one runs the best variant or the accelerator, the reserve runs
-another engine on the CPU. A frame goes to the first worker; if that has died, hangs or is late, to the
-reserve, early enough for the deadline. This process runs no engine, so nothing of theirs can hold the socket.
-A result after the deadline is dropped, because its frame has been answered by then.
+another engine on the CPU. A frame goes to the first worker; if that has died, hangs or takes longer than
+usual, to the reserve, and the first result counts. One that failed is started again at once and rests, but
+stands in if the other one fails meanwhile. This process runs no engine, so nothing of theirs can hold the
+socket. A result after the deadline is dropped, because its frame has been answered by then.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class FrigateServer(Closing):
         self.counts: Counter[str] = Counter()
         self.first = Worker("first worker", {**options, "avoid": ""})
         self.reserve = Worker("reserve", {**options, "avoid": "", "engine": None, "device": "cpu"})
-        self.reserve.usable_s = math.inf  # until it is known which engine it must not share
+        self.reserve.start_s = math.inf  # until it is known which engine it must not share
         self._workers = self.first, self.reserve
         self._frames: dict[int, Frame] = {}
         self._numbers = count(1)
@@ -165,15 +166,13 @@ class FrigateServer(Closing):
         self._context.destroy(0)
 
     def _wait_s(self, now_s: float) -> float:
-        limit_s = self._limit_s
-        times = [
-            frame.arrived_s + part_s for frame in self._frames.values() for part_s in (limit_s, DEADLINE_S)
-        ]
+        times = [frame.arrived_s + DEADLINE_S for frame in self._frames.values()]
+        times += [worker.expected_s(self._limit_s) for worker in self._workers]
         return min([LOOK_S, *(max(0.0, at_s - now_s) for at_s in times if at_s > now_s - LOOK_S)])
 
     @property
     def _limit_s(self) -> float:
-        """Return the time after which a frame goes to the reserve."""
+        """Return the time after which a frame goes to the reserve at the latest."""
         return cutoff_s(DEADLINE_S, self.reserve.took_s)
 
     def _turn(self, seconds: float) -> None:
@@ -193,8 +192,8 @@ class FrigateServer(Closing):
         now_s = time.monotonic()
         for worker in self._workers:
             worker.check(now_s, self._limit_s)
-        if self.reserve.usable_s == math.inf and (self.first.target or self.first.error):
-            self.reserve.options["avoid"], self.reserve.usable_s = self.first.target, 0.0
+        if self.reserve.start_s == math.inf and (self.first.target or self.first.error):
+            self.reserve.options["avoid"], self.reserve.start_s = self.first.target, 0.0
         self._schedule(now_s)
         self._limit_memory(now_s)
 
@@ -266,30 +265,32 @@ class FrigateServer(Closing):
 
     def _schedule(self, now_s: float) -> None:
         """Give frames to workers, and answer those whose deadline has come."""
-        limit_s = self._limit_s
         for number, frame in list(self._frames.items()):
             frame.workers = {w for w in frame.workers if w.number == number}
             if now_s >= frame.arrived_s + DEADLINE_S:
                 self._answer(number, ZEROS, "unanswered")
-                continue
-            is_early = now_s < frame.arrived_s + limit_s
-            if (
-                not frame.workers
-                and self.first not in frame.failed
-                and is_early
-                and self.first.is_idle(now_s)
-            ):
-                self._give(self.first, number, frame)
-            elif is_early and self.first not in frame.failed and self.first.is_expected(now_s, limit_s):
-                continue
-            elif self.reserve not in frame.workers | frame.failed and self.reserve.is_idle(now_s):
-                self._give(self.reserve, number, frame)
-        if self._frames and self.reserve.is_idle(now_s):
+            elif worker := self._worker_for(frame, now_s):
+                frame.workers.add(worker)
+                worker.give(number, frame.tensor)
+        if self._frames and self.reserve.is_idle:
             self._proof.begin(now_s, next(iter(self._frames.values())).tensor)
 
-    def _give(self, worker: Worker, number: int, frame: Frame) -> None:
-        frame.workers.add(worker)
-        worker.give(number, frame.tensor)
+    def _worker_for(self, frame: Frame, now_s: float) -> Worker | None:
+        """Return the worker that shall compute a frame now; one that rests only if no other can."""
+        limit_s = self._limit_s
+        if any(now_s < worker.expected_s(limit_s) for worker in frame.workers):
+            return None
+        workers = [self.first, self.reserve]
+        if now_s >= frame.arrived_s + limit_s:
+            workers.reverse()
+        for worker in sorted(workers, key=lambda worker: now_s < worker.rests_until_s):
+            if worker in frame.workers | frame.failed:
+                continue
+            if worker.is_idle:
+                return worker
+            if now_s < worker.expected_s(limit_s):
+                return None  # it runs another frame, and will be idle soon
+        return None
 
 
 def serve_frigate(request: ServeRequest) -> None:

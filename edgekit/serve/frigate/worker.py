@@ -21,7 +21,9 @@ HANG_S = 10.0
 LOAD_S = 120.0
 """Time for a start: the engine may compile the model for an accelerator."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 60.0
-"""Pause before a worker is used again: the first one, doubled after each further failure."""
+"""Rest of a worker that failed: the first one, doubled after each further failure."""
+USUAL_RATIO, USUAL_S = 1.5, 0.02
+"""A frame is unusual if it takes longer than the longest recent one by this ratio, and this time."""
 STEADY_S = 30.0
 """Time without a failure after which the next pause is the first one again."""
 
@@ -42,7 +44,8 @@ class Worker:
         target: Target of that variant.
         error: Reason of the last start that failed; "" if none did.
         is_misused: Whether that was an option's fault.
-        took_s: Longest recent time of a frame. None means that it has computed none.
+        took_s: Longest recent time of a frame that was not late. None means that it has computed none.
+        rests_until_s: Time until which it gets a frame only if no other worker can take it.
         events: Changes to be reported, oldest first.
     """
 
@@ -54,8 +57,8 @@ class Worker:
         self.took_s: float | None = None
         self.events: list[str] = []
         self.number: int | None = None
-        self.sent_s = self.usable_s = self._pause_s = self._failed_s = 0.0
-        self._is_late = False
+        self.sent_s = self.start_s = self.rests_until_s = self._pause_s = self._failed_s = 0.0
+        self._is_late = self._has_served = False
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: list[subprocess.Popen[bytes]] = []
         self.channel: socket.socket | None = None
@@ -74,18 +77,23 @@ class Worker:
                 command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), self._memory)
             )
         self.sent_s, self.number, self._is_late = time.monotonic(), None, False
+        self._has_served = False
 
     @property
     def pid(self) -> int:
         return 0 if self._process is None else self._process.pid
 
-    def is_idle(self, now_s: float) -> bool:
-        """Return whether it takes a frame now."""
-        return self.active is not None and self.number is None and now_s >= self.usable_s
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can take a frame."""
+        return self.active is not None and self.number is None
 
-    def is_expected(self, now_s: float, limit_s: float) -> bool:
-        """Return whether it is worth waiting for: it runs a frame, and has not exceeded this time."""
-        return self.number is not None and now_s < self.sent_s + limit_s and now_s >= self.usable_s
+    def expected_s(self, limit_s: float) -> float:
+        """Return the time until which the frame that it runs is worth waiting for; 0 if it runs none."""
+        if self.number is None:
+            return 0.0
+        usual_s = limit_s if self.took_s is None else max(USUAL_RATIO * self.took_s, USUAL_S)
+        return self.sent_s + min(usual_s, limit_s)
 
     def give(self, number: int, tensor: FrameTensor | None, other_order: bool = False) -> None:
         """Give it a frame. None means the one before, once more."""
@@ -134,17 +142,18 @@ class Worker:
             self._replace("sent something else than rows")
             return []
         number, is_computed, took_s = RESPONSE.unpack_from(message)
-        self.number = None
-        self.took_s = max(took_s, 0.9 * (self.took_s or 0.0))
+        self.number, self._has_served = None, True
         if self._is_late:  # it returned after all
-            self.usable_s = time.monotonic() + self._next_pause_s()
+            self.rests_until_s = time.monotonic() + self._next_pause_s()
+        else:
+            self.took_s = max(took_s, 0.9 * (self.took_s or 0.0))
         return [FrameResult(number, rows if is_computed else None)]
 
     def check(self, now_s: float, limit_s: float) -> None:
         """Note a frame that takes longer than its limit, and start the process again if it hangs or ended."""
         self._ended = [process for process in self._ended if process.poll() is None]
         if self.channel is None:
-            if now_s >= self.usable_s:
+            if now_s >= self.start_s:
                 self.start()
         elif self.active is None:
             if now_s > self.sent_s + LOAD_S:
@@ -163,14 +172,19 @@ class Worker:
         return self._pause_s
 
     def _replace(self, reason: str) -> None:
-        """Kill the process, which is not waited for: one that waits for its driver can't be killed."""
+        """Kill the process, which is not waited for: one that waits for its driver can't be killed.
+
+        One that has served is started again soon, so that it can stand in while it rests.
+        """
         if self._process is not None:
             self._process.kill()
             self._ended.append(self._process)
         self.stop_channel()
         pause_s = self._next_pause_s()
-        self.usable_s = time.monotonic() + pause_s
-        self.events.append(f"{self.name} {reason}; it is started again in {pause_s:g} s")
+        self.rests_until_s = time.monotonic() + pause_s
+        wait_s = FIRST_PAUSE_S if self._has_served else pause_s
+        self.start_s = time.monotonic() + wait_s
+        self.events.append(f"{self.name} {reason}; it is started again in {wait_s:g} s")
 
     def stop_channel(self) -> None:
         """Close the channel, which ends the process once it is idle."""

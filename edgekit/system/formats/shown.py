@@ -12,11 +12,7 @@ CELL = 'style="text-align:left;padding:1px 12px 1px 0"'
 
 
 class Shown(list[T]):
-    """List of results whose text is the command line's table.
-
-    Attributes:
-        text: The table.
-    """
+    """List of results whose text is the command line's table."""
 
     def __init__(self, rows: Iterable[T], text: str) -> None:
         super().__init__(rows)

@@ -103,7 +103,6 @@ def numbers(table: Mapping[str, Json], key: str, location: str) -> tuple[float, 
 
 
 def _is_finite(value: float) -> bool:
-    """Return whether a float can hold it as a finite value."""
     try:
         return math.isfinite(value)
     except OverflowError:

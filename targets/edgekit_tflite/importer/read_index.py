@@ -11,7 +11,6 @@ from edgekit_tflite.importer.readers import reads
 
 
 def _indices(g: OnnxGraph, i: int, dtype: str = "") -> str:
-    """Return the indices in int32 or int64, or in ``dtype`` if it is set."""
     actual = g.dtype(i)
     if dtype:
         return g.value(i) if actual == dtype else g.cast(g.value(i), dtype)

@@ -96,6 +96,11 @@ def test_a_playlist_is_not_opened(tmp_path: Path) -> None:
     assert refused(path) == "PATH can't be read as a video: it is not one of MP4, MOV, AVI, MKV, WebM"
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux's /proc")
+def test_a_video_that_cannot_be_read() -> None:
+    assert refused(Path("/proc/self/mem")) == "PATH can't be read as a video: Input/output error"
+
+
 def test_a_damaged_video(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"\0\0\0\x18ftypisom" + bytes(500))

@@ -117,6 +117,11 @@ def test_other_opsets_are_refused(tmp_path: Path, opset: int, message: str) -> N
     assert refusal(tmp_path, simple("y = Add(x, x)", opset)) == message
 
 
+def test_a_model_of_other_domains_alone_is_refused(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["com.microsoft": 1, "a": 2]> g (float[1] x) => (y) { y = a.F(x) }'
+    assert refusal(tmp_path, text) == "model.onnx: it does not import an ONNX opset, only a, com.microsoft"
+
+
 def test_an_older_opset_opens_where_its_ops_have_stayed_as_they_were(tmp_path: Path) -> None:
     model = open_model(write(tmp_path, simple("y = Relu(x)", 6)))
     assert [node.op_type for node in model.graph] == ["Relu"]

@@ -169,6 +169,15 @@ def test_labels_of_another_numbering_or_model_do_not_blame_the_card(tmp_path: Pa
     assert f"labels of the samples were not used: {unused}" in bundle.report
 
 
+def test_no_variant_is_scored_on_labels_of_another_model(tmp_path: Path) -> None:
+    model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs", 5)
+    bundle = edgekit.build(model, targets=["ort"], precision="int8", force=True, card=card(), samples=folder)
+    assert "unused" in bundle.manifest["samples"]["labels"]
+    assert any("agreement" in variant.evidence for variant in bundle.variants)
+    assert not any("task" in variant.evidence for variant in bundle.variants)
+    assert "top-1 0" not in bundle.report
+
+
 def test_labels_that_are_malformed_do_not_end_a_float_build(tmp_path: Path) -> None:
     model, folder = models.write(tmp_path, models.COLOUR_CLASSIFIER), photographs(tmp_path / "photographs")
     (folder / "labels.csv").write_text("file,class_index\n0.png,0\n")

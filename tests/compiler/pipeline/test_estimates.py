@@ -16,7 +16,7 @@ from edgekit.compiler.evaluate.verify_bundle import render as verified
 from edgekit.compiler.evaluate.verify_bundle import verify_bundle
 from edgekit.compiler.explain.explain import explain
 from edgekit.compiler.explain.text import render as explained
-from edgekit.compiler.pipeline.memory_limits import hold_to_memory
+from edgekit.compiler.pipeline.estimates import hold_to_memory
 from edgekit.compiler.pipeline.variant_build import VariantBuild
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target import Artifact, registry

@@ -99,6 +99,7 @@ def test_the_smaller_model_is_the_same(tmp_path: Path, temporary: Path) -> None:
         {"weight_bytes": [40, -1]},
         {"latency": {"ort": True}},
         {"latency": {"ort": "1"}},
+        {"test_samples": -1},
     ],
 )
 def test_figures_of_a_smaller_model_are_checked(change: dict[str, Any]) -> None:

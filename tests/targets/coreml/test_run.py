@@ -43,6 +43,18 @@ def test_half_precision_answers_nearly_so(tmp_path: Path) -> None:
     same_as_reference(model, load(model, "coreml", tmp_path, "fp16"), feeds(model), rtol=3e-3)
 
 
+def test_attention_reads_its_past(tmp_path: Path) -> None:
+    """It is expanded: Core ML's own operators have no past. ONNX Runtime needs present_key with past_key."""
+    model = with_shapes("""<ir_version: 10, opset_import: ["": 23]>
+        g (float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v, float[1,2,5,4] pk, float[1,2,5,4] pv)
+            => (float[1,2,3,4] y) { y = Attention(q, k, v, , pk, pv) }""")
+    given = feeds(model)
+    keys, values = (np.concatenate([given[past], given[now]], 2) for past, now in (("pk", "k"), ("pv", "v")))
+    weights = np.exp(given["q"] @ keys.swapaxes(2, 3) / 2)
+    expected = weights / weights.sum(-1, keepdims=True) @ values
+    np.testing.assert_allclose(load(model, "coreml", tmp_path).run(given)["y"], expected, rtol=1e-5)
+
+
 def test_what_runs_is_said(tmp_path: Path) -> None:
     runner = load(parse(TWO_INPUTS), "coreml", tmp_path)
     assert (runner.device, runner.precision) == ("CPU", "fp32")

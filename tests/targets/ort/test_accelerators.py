@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +73,14 @@ def test_a_provider_that_is_not_created_is_told_apart_from_one_without_kernels(t
     device = accelerators._AvailableDevice(missing, (), "")
     with pytest.raises(EngineError, match=missing.label):
         accelerators._session(device, network(tmp_path), {}, 1)
+
+
+def test_a_provider_that_takes_no_node_is_refused(tmp_path: Path) -> None:
+    """Azure's provider is in every package of ONNX Runtime, and has no kernel."""
+    row = replace(accelerators.INTERFACES[0], provider="AzureExecutionProvider", label="Azure")
+    with pytest.raises(EngineError, match=r"^Azure runs none of the 2 nodes$") as error:
+        accelerators._open(accelerators._AvailableDevice(row, (), ""), network(tmp_path), *SPEC, {}, 1)
+    assert error.value.blame == "bundle"
 
 
 def test_the_last_line_of_a_provider_s_error_is_its_reason() -> None:

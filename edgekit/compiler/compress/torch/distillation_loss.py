@@ -121,7 +121,6 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
     """Return a term for each float output; outputs of both are in the same order.
 
     Args:
-        student: The canonical student, with outputs of the same shapes.
         card: Card that identifies logits by the task ``classify``, or None.
     """
     terms = []
@@ -171,7 +170,6 @@ def feature_terms(
     Args:
         shared: Value -> whether the student's has fewer channels.
         channels: Value -> the teacher's channels that match the student's.
-        weight: Total weight of the terms.
     """
     names = [name for name, fewer in shared.items() if not fewer or name in channels]
     return [Term(name, name, weight=weight / len(names), channels=channels.get(name, ())) for name in names]

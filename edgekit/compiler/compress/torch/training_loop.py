@@ -51,7 +51,6 @@ class TrainingOptions:
     """Options of a student's training.
 
     Attributes:
-        epochs: Number of passes over the samples; None for as many as the time allows.
         minutes: Time limit in minutes; None for no limit.
         lowered: Whether the rate may be lowered: if the validation loss is higher than before training,
             training restarts with a third of it.
@@ -82,7 +81,6 @@ class Moment:
 
     Attributes:
         progress: Completed share, 0 to 1.
-        seconds: Elapsed time in seconds.
     """
 
     progress: float
@@ -268,7 +266,6 @@ class Training(TrainingLoop):
     Args:
         module: The student; its parameters are changed.
         names: Inputs of the teacher -> those of the student.
-        validation: Samples to choose the best weights by.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ class TrainingState:
     """State of a training. Lists of parameters are in the module's order.
 
     Attributes:
-        seconds: Duration of the training so far.
         losses: Validation loss at each check; the first is before training.
         averages: Means of the last steps' parameters.
         best: Averages with the lowest validation loss.

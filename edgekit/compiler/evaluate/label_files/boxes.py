@@ -87,8 +87,6 @@ def read_boxes(folder: Path, card: Card, files: Sequence[Path] | None = None) ->
     """Read labelled photographs, in the first format that the folder has.
 
     Args:
-        folder: Folder of the photographs and their labels.
-        card: Card of the model.
         files: Photographs in the folder. None means all.
 
     Raises:

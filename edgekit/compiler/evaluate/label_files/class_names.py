@@ -20,8 +20,6 @@ def class_numbers(names: Iterable[str], card: Card, origin: str) -> tuple[dict[s
     numbered in alphabetical order.
 
     Args:
-        names: Names in the labels.
-        card: Card of the model.
         origin: Origin of the labels, for messages.
 
     Returns:

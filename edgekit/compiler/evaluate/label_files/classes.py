@@ -33,8 +33,6 @@ def read_classes(folder: Path, card: Card, files: Sequence[Path] | None = None) 
     else by the folder that each file is in.
 
     Args:
-        folder: Folder of the samples and their labels.
-        card: Card of the model.
         files: Samples in the folder. None means all.
 
     Raises:

@@ -99,7 +99,6 @@ def read_map(path: Path, shape: tuple[int, ...]) -> Array:
     """Read a map from a picture of one channel or an array.
 
     Args:
-        path: The map.
         shape: Height and width of the photograph.
 
     Returns:
@@ -121,9 +120,7 @@ def read_mask(path: Path, classes: Array, card: Card) -> Array:
     """Read a mask.
 
     Args:
-        path: The mask.
         classes: The prediction, of the photograph's size: [height, width].
-        card: Card of the model.
 
     Returns:
         Class numbers, -1 for pixels that do not count: int64 [height, width].

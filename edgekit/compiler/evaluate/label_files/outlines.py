@@ -19,8 +19,6 @@ def mask_of(outline: Any, height: int, width: int) -> Array:
     Args:
         outline: Polygons, each a list of x, y, x, y, ... in pixels; or COCO's run lengths
             ``{counts, size}``, as a list or in the compressed form.
-        height: Height of the photograph in pixels.
-        width: Width of the photograph in pixels.
 
     Raises:
         SampleError: it is malformed.

@@ -142,7 +142,6 @@ def _in_turn(
 
 
 def _concat(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Merge the axes before the op's axis, and those after it."""
     axis = int_of(node, "axis", 0) % len(_shape(node, 0))
     parts = []
     for k in range(len(node.inputs)):

@@ -152,7 +152,6 @@ def _sums(tape: Tape, trees: TreeEnsemble, weights: Array, x: str, rows: int, co
 
 
 def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) -> str:
-    """Return the leaf that each row reaches in each tree, int64[rows, trees]."""
     if trees.depth > MOST_LEVELS:
         raise Inexpressible(
             f"its trees are {trees.depth} levels deep; at most {MOST_LEVELS} are supported", ORT_ONLY

@@ -195,7 +195,6 @@ def _default(op: str, name: str) -> Any:
 
 
 def _fused_after(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[str]) -> tuple[ir.Node, ...]:
-    """Return the longest fusion of the rules that matches after the node."""
     best: tuple[ir.Node, ...] = ()
     for fusion in fusions:
         if node.op_type not in fusion.ops[0] or len(node.outputs) != 1:

@@ -156,7 +156,6 @@ def _affines(
     recipe: Recipe,
     range_cache: RangeCache,
 ) -> dict[str, Affine]:
-    """Map each value to its scale and zero point, one for each group."""
     fixed = _fixed(kernels, rules)
     members: dict[str, list[ir.Value]] = {}
     for name, value in stored_values(kernels).items():
@@ -199,7 +198,6 @@ def _constant_affine(values: Sequence[ir.Value], rules: Rules) -> Affine:
 
 
 def _observation(value: ir.Value, observations: Mapping[str, Observation]) -> Observation:
-    """Return the observation of a value; for a constant, of its values."""
     array = array_of(value)
     if array is None:
         return observations[str(value.name)]

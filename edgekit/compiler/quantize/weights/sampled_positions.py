@@ -89,7 +89,6 @@ def find_targets(
 
 
 def _draw_positions(y: Array, count: int, seed: str) -> tuple[Array, Array]:
-    """Draw positions of [channels, positions], uniformly and by deviation: all of them, or ``count``."""
     total = y.shape[1]
     if count >= total:
         return np.arange(total), np.zeros(0, np.int64)

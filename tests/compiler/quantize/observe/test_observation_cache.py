@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_damage_is_as_if_nothing_were_there() -> None:
     assert cache.recall(KEY) is not None
 
 
+def test_another_format_is_as_if_nothing_were_there() -> None:
+    cache.record(KEY, {})
+    body = _file().read_bytes()[:-32]
+    changed = body.replace(b'"format":2', b'"format":1')
+    assert changed != body
+    _file().write_bytes(changed + hashlib.sha256(changed).digest())
+    assert cache.recall(KEY) is None
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -62,16 +72,14 @@ def test_damage_is_as_if_nothing_were_there() -> None:
         b"[]",
         b"not JSON",
         b'{"format":2,"values":[]}',
-        b'{"format":1,"values":[["x",3,5]]}',
-        b'{"format":1,"values":[["x",-3,5,1,9]]}',
-        b'{"format":1,"values":[["x",0,5,1,9]]}',
-        b'{"format":1,"values":[["x",3,999999999,1,9]]}',
-        b'{"format":1,"values":[["x","3",5,1,9]]}',
+        b'{"format":2,"values":[["x",3,5]]}',
+        b'{"format":2,"values":[["x",-3,5,1,9]]}',
+        b'{"format":2,"values":[["x",0,5,1,9]]}',
+        b'{"format":2,"values":[["x",3,999999999,1,9]]}',
+        b'{"format":2,"values":[["x","3",5,1,9]]}',
     ],
 )
 def test_a_header_that_does_not_fit_is_as_if_nothing_were_there(header: bytes) -> None:
-    import hashlib
-
     cache.record(KEY, {})
     body = len(header).to_bytes(8, "little") + header + bytes(4 * 21)
     _file().write_bytes(body + hashlib.sha256(body).digest())

@@ -84,6 +84,11 @@ def fully_connected() -> bytes:
     return file.content(*file.op("FULLY_CONNECTED", inputs, ((1, 3), "float32"), **options))
 
 
+def reshape() -> bytes:
+    file = TfliteFile()
+    return file.content(*file.op("RESHAPE", [file.input((1, 4), name="x")], ((2, 2), "float32")))
+
+
 def quantized() -> bytes:
     file = TfliteFile()
     x = file.input((1, 4), "int8", TensorQuantization((0.5,), (0,)))
@@ -140,6 +145,7 @@ WRONG: list[tuple[Callable[[], bytes], str, Any, str]] = [
         1,
         f"{FULL}: its weights are shuffled for one processor; export it with plain weights",
     ),
+    (reshape, "tensors.1.shape", [2, 3], "operator 0 (RESHAPE): it makes (2, 3) of (1, 4)"),
     (fully_connected, "operators.0.inputs", [0, -1], f"{FULL}: it has the inputs (0, -1), and needs 2"),
     (
         fully_connected,

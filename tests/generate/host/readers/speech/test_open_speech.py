@@ -63,6 +63,13 @@ def test_a_folder_of_ctranslate2_is_the_same_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs.weight(name), values)
 
 
+def test_a_variable_of_more_dimensions_than_any_weight_is_refused(tmp_path: Path) -> None:
+    folder = write_ctranslate2(tmp_path / "ct2")
+    (folder / "model.bin").write_bytes(ctranslate2_bytes({"a": np.zeros((1,) * 9, np.float32)}))
+    with pytest.raises(ModelError, match=r"is damaged \(a has 9 dimensions\); download it again"):
+        open_speech_model(folder)
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder = write_whisper(tmp_path / "whisper")
     table = json.loads((folder / "config.json").read_text())

@@ -148,6 +148,13 @@ def test_a_truncated_sentencepiece_file_is_refused(tmp_path: Path, cut: int) -> 
         open_sentencepiece(tmp_path / "m.model")
 
 
+def test_a_piece_whose_text_is_a_number_is_refused(tmp_path: Path) -> None:
+    number = b"\x0a\x02\x08\x05"  # a piece of two bytes: field 1, its text, is the number 5
+    (tmp_path / "m.model").write_bytes(sentencepiece_bytes([("<unk>", 0.0, 2)]) + number)
+    with pytest.raises(ModelError, match=r"is not a SentencePiece model \(a piece is malformed\)"):
+        open_sentencepiece(tmp_path / "m.model")
+
+
 def test_other_models_of_these_families_are_left_to_other_readers(tmp_path: Path) -> None:
     folder = write_text2text(tmp_path / "bart", "bart")
     (folder / "model.onnx").write_bytes(b"x")
