@@ -224,6 +224,24 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
     assert losses[str(refined.config)] == ""
 
 
+def test_nothing_is_tested_second_if_no_candidate_is_faster_than_the_parent() -> None:
+    def measured(placement: str) -> Measurement:
+        fidelity = Fidelity(Score("SNR", 30.0, "dB"), 30.0)
+        return Measurement(CandidateConfig(placement, QUICK), fidelity, 1.1)
+
+    both, tested = [measured("all"), measured("256 columns")], list[CandidateConfig]()
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        tested.append(config)
+        rejected = SimpleNamespace(rejected=False, reason="")
+        rejected.reject = lambda reason: vars(rejected).update(rejected=True, reason=reason)
+        return rejected
+
+    shortlist = Shortlist(both, {m.config: "" for m in both}, both, [])
+    (variant,) = choose(BuildOptions("int8"), shortlist, test, pytest.fail, lambda: pytest.fail("further"))
+    assert (tested, variant.reason) == ([both[0].config], "1.10x the time of fp32")
+
+
 def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
