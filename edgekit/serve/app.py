@@ -210,12 +210,24 @@ class _App:
 
 
 class _PastStarlette(Starlette):
-    """Requests for inference go past Starlette, whose layers cost as much again as the request."""
+    """Requests for inference go past Starlette, whose layers cost as much again as the request.
+
+    Attributes:
+        traces: Records a span of each request, if given.
+    """
 
     infer: InferPath
     memory: RequestMemory
+    traces: ServerTraces | None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        route = "" if self.traces is None or scope["type"] != "http" else route_of(scope)
+        if self.traces is not None and route:
+            await self.traces.over_http(self._answer, route, scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         quick = scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path")
         if quick and not self.user_middleware:
             named = named_in(scope["path"])
@@ -224,17 +236,6 @@ class _PastStarlette(Starlette):
                 await self.infer(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
-
-
-class _TracedStarlette(_PastStarlette):
-    traces: ServerTraces
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        route = route_of(scope) if scope["type"] == "http" else ""
-        if route:
-            await self.traces.over_http(super().__call__, route, scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
 
 
 def make_app(
@@ -301,11 +302,8 @@ def make_app(
             await run_in_threadpool(traces.close)
 
     handlers: dict[Any, Any] = {HTTPException: _http_error, EdgeKitError: _error, Exception: _error}
-    kind = _PastStarlette if traces is None else _TracedStarlette
-    whole = kind(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    if isinstance(whole, _TracedStarlette) and traces is not None:
-        whole.traces = traces
-    whole.infer, whole.memory = infer, service.memory
+    whole = _PastStarlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    whole.infer, whole.memory, whole.traces = infer, service.memory, traces
     return whole
 
 

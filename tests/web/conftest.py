@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from edgekit.web import engine
 from edgekit.web.folder import write_web
 from tests.fixtures.command_line import call as call
 from tests.native.models import colours_bundle
+from tests.report.browser import browser
 from tests.web.host import Host, hosted
 
 
@@ -32,6 +34,13 @@ def npm_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def litert_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package file of LiteRT.js; tests that use it are marked needs_npm."""
     return _package("tflite", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    """A browser without a window."""
+    with browser() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

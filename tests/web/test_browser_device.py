@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,12 @@ from tests.fixtures import models
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle
-from tests.report.browser import DESK, PHONE, browser
+from tests.report.browser import DESK, PHONE
 from tests.web.host import WAIT_MS, violations
 
 pytest.importorskip("cryptography", reason="cryptography is not installed (the extra browser)")
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
 ENDED = "body:is([data-state=sent], [data-state=failed])"
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 class Phone:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ import edgekit
 from edgekit.processing.card import parse_card
 from edgekit.web.folder import write_web
 from tests.native.models import COLOUR_CARD, COLOURS
-from tests.report.browser import browser
 from tests.web.host import hosted
 
 pytestmark = [
@@ -148,12 +146,6 @@ def project(
     if subprocess.run(install, cwd=folder, capture_output=True, timeout=600, check=False).returncode:
         pytest.skip(f"npm did not install {bundler.packages[0]}")
     return folder, bundler
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 def look(program: Any, url: str) -> tuple[str, int, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from edgekit.web.folder import write_web
 from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, model_bundle
-from tests.report.browser import browser
 from tests.web.host import (
     FRAME,
     PREDICT,
@@ -60,12 +58,6 @@ RUN = """async ([x, at]) => {
     engine: session.engine,
   };
 }"""
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 def built(text: str, folder: Path, **options: Any) -> Bundle:

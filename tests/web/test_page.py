@@ -21,7 +21,7 @@ from edgekit.web.folder import write_web
 from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle, yolox_bundle
-from tests.report.browser import DESK, PHONE, browser
+from tests.report.browser import DESK, PHONE
 from tests.web.host import (
     FRAME,
     OFFLINE,
@@ -41,12 +41,6 @@ from tests.web.host import (
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
 HOSTILE = "<img src=x onerror=alert(1)>\u202e<script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from edgekit.signing.trusted_keys import sign_file
 from edgekit.web.folder import write_web
 from tests.fixtures.keys import KINDS, key_files
 from tests.native.models import colours_bundle
-from tests.report.browser import browser
 from tests.web.host import Host, hosted, opened
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
@@ -31,12 +30,6 @@ OPEN = """async ([keys, signature]) => {
   }
 }"""
 CHANGED = "true: s.sig does not hold: no trusted key made it, or it was changed"
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

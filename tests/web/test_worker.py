@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,9 @@ import pytest
 
 from edgekit.web.folder import write_web
 from tests.native.models import colours_bundle
-from tests.report.browser import browser
 from tests.web.host import Host, hosted, opened
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 def test_the_engine_is_loaded_in_the_worker_alone(program: Any, site: Host) -> None:

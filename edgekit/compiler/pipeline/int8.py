@@ -281,11 +281,11 @@ def choose(
         if not shortlist.winners:
             variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
     first = shipped[0].config
-    if options.precision == AUTO or not variants[0].rejected:
-        return variants
+    if options.precision == AUTO or not shortlist.winners or not variants[0].rejected:
+        return variants  # without a winner, no candidate that is accurate enough is faster than the parent
     others = [m for m in shortlist.valid if m not in shipped]
     second = _most_accurate([m for m in others if m.config.structure != first.structure])
-    if second is None and shortlist.winners:
+    if second is None:
         second = further()
     if second is not None and second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))

@@ -14,11 +14,12 @@ from edgekit.compiler.pipeline.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.fronts import best_so_far
-from edgekit.compiler.quantize.search.measurement import DEFAULT, CandidateConfig, Measurement
+from edgekit.compiler.quantize.search.measurement import DEFAULT, QUICK, CandidateConfig, Measurement
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
+from edgekit.tensor_spec import Json
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,12 @@ def search_int8(
         resumes: Whether the search may end with what an earlier build shipped.
     """
     profile, rules = candidates.target.profile, candidates.rules
-    key = _key("search", data.search_context.digest, candidates, options)
+    # The target's first placement is measured in any case: float regions may be chosen in it.
+    unlikely = data.search_context.inaccurate.intersection(candidates.placements[1:])
+    key = _key("search", data.search_context.digest, candidates, options, sorted(unlikely))
     cached = measurement_cache.recall(key, SearchResult)
     if cached is not None and cached.measured and (resumes or not cached.resumed):
+        _learn(data, options, cached.measured)
         return cached
     limit = _TimeLimit(seconds)
     block_snr_db: dict[str, float] = {}
@@ -131,15 +135,24 @@ def search_int8(
     if resumed:
         pass
     elif candidates.timed and options.precision != AUTO:
-        search_fastest(*common, is_enough, may_be_enough, has_time)
+        search_fastest(*common, is_enough, may_be_enough, has_time, unlikely)
     elif candidates.timed:
-        search_front(*common, may_be_enough, has_time)
+        search_front([p for p in placements if p not in unlikely], *common[1:], may_be_enough, has_time)
     else:
         search_untimed(placements, measure, find_float_regions, candidates.float_share, has_time)
     measured = list({measurement.config: measurement for measurement in measured_so_far}.values())
+    _learn(data, options, measured)
     if not limit.left_out and not candidates.deaths:
         measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db, resumed=resumed))
     return SearchResult(measured, block_snr_db, limit.left_out, resumed)
+
+
+def _learn(data: QuantizationData, options: BuildOptions, measured: Sequence[Measurement]) -> None:
+    """Note the placements that no recipe makes accurate enough, for the build's other targets."""
+    of_placements = (m for m in measured if m.config.recipe == QUICK and not m.config.floats and m.fidelity)
+    data.search_context.inaccurate.update(
+        m.config.placement for m in of_placements if not options.goal.is_near(m.fidelity)
+    )
 
 
 def record_shipped(
@@ -173,7 +186,7 @@ def _shipped_key(data: QuantizationData, candidates: Candidates, options: BuildO
     return _key("shipped", data.search_context.structure, candidates, options)
 
 
-def _key(kind: str, model: str, candidates: Candidates, options: BuildOptions) -> str:
+def _key(kind: str, model: str, candidates: Candidates, options: BuildOptions, *facts: Json) -> str:
     """Return the name of a record on a search. ``model`` is the digest of what is searched."""
     return measurement_cache.key(
         kind,
@@ -183,6 +196,7 @@ def _key(kind: str, model: str, candidates: Candidates, options: BuildOptions) -
         candidates.version,
         default_threads(),
         [options.precision, options.goal.as_json(), candidates.timed],
+        *facts,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -222,6 +223,51 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
     losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
     assert losses[str(first.config)] == "on the test samples: too few"
     assert losses[str(refined.config)] == ""
+
+
+def test_nothing_is_tested_second_if_no_candidate_is_faster_than_the_parent() -> None:
+    def measured(placement: str) -> Measurement:
+        fidelity = Fidelity(Score("SNR", 30.0, "dB"), 30.0)
+        return Measurement(CandidateConfig(placement, QUICK), fidelity, 1.1)
+
+    both, tested = [measured("all"), measured("256 columns")], list[CandidateConfig]()
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        tested.append(config)
+        rejected = SimpleNamespace(rejected=False, reason="")
+        rejected.reject = lambda reason: vars(rejected).update(rejected=True, reason=reason)
+        return rejected
+
+    shortlist = Shortlist(both, {m.config: "" for m in both}, both, [])
+    (variant,) = choose(BuildOptions("int8"), shortlist, test, pytest.fail, lambda: pytest.fail("further"))
+    assert (tested, variant.reason) == ([both[0].config], "1.10x the time of fp32")
+
+
+@pytest.mark.needs_tflite
+def test_placements_that_were_inaccurate_on_one_target_are_left_out_on_the_next(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, second = Candidates._measured, "128 columns and riders"
+
+    def scored(self: Candidates, config: CandidateConfig) -> Measurement:
+        score = 0.8 if config.placement == second else 0.99
+        return replace(measured(self, config), fidelity=Fidelity(Score("self-mAP", score), 20.0))
+
+    monkeypatch.setattr(Candidates, "_measured", scored)
+    monkeypatch.setattr(planted, "sound", planted.fragile_layer)  # its placements differ
+    monkeypatch.setattr("edgekit.compiler.pipeline.int8.measure_further", lambda *_: None)
+    cold, _ = searched(tmp_path, "cache", monkeypatch, targets=["ort", "tflite"])
+    again, _ = searched(tmp_path, "cache", monkeypatch, targets=["ort", "tflite"])
+    alone, _ = searched(tmp_path, "cache", monkeypatch, targets=["tflite"])
+
+    def placements(bundle: edgekit.Bundle, profile: str) -> set[str]:
+        searches = (v.evidence.get("search") for v in bundle.variants if v.profile == profile)
+        return {row["placement"] for row in next(filter(None, searches))["tried"]}
+
+    assert second in placements(cold, "ort")
+    assert second not in placements(cold, "tflite")
+    assert placements(again, "tflite") == placements(cold, "tflite")
+    assert second in placements(alone, "tflite")  # its search is not the one that learned from ort
 
 
 def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,13 +88,19 @@ def test_a_run_goes_on_where_another_was_cut_off(world: World) -> None:
     assert world.server.requests[-1][1] == "bytes=2000000-"
 
 
-def test_what_was_resumed_and_is_wrong_is_fetched_once_more(world: World) -> None:
+def begun_download(world: World) -> tuple[Path, Path]:
+    """Publish a release; return its file, and where a device keeps the part that it has of it."""
     world.publish("a")
     target = next(world.site.glob("targets/stable/detector/*.1.edgekit"))
     downloads = world.store.root / "updates" / "downloads"
     for folder in (world.store.root, downloads.parent, downloads):
         folder.mkdir(mode=0o700)
     part = downloads / f"{target.name.split('.')[0]}.part"
+    return target, part
+
+
+def test_what_was_resumed_and_is_wrong_is_fetched_once_more(world: World) -> None:
+    _, part = begun_download(world)
     part.write_bytes(b"left by a torn write")
     part.chmod(0o600)
     assert world.update().outcome == "installed"
@@ -103,12 +110,7 @@ def test_what_was_resumed_and_is_wrong_is_fetched_once_more(world: World) -> Non
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are checked on POSIX alone")
 def test_what_others_may_write_to_is_not_resumed(world: World) -> None:
-    world.publish("a")
-    target = next(world.site.glob("targets/stable/detector/*.1.edgekit"))
-    downloads = world.store.root / "updates" / "downloads"
-    for folder in (world.store.root, downloads.parent, downloads):
-        folder.mkdir(mode=0o700)
-    part = downloads / f"{target.name.split('.')[0]}.part"
+    target, part = begun_download(world)
     part.write_bytes(target.read_bytes()[:20])
     part.chmod(0o622)
     with pytest.raises(UpdateError) as error:

@@ -40,13 +40,6 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     return engines
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    clock = [1000.0]
-    monkeypatch.setattr("edgekit.runtime.fallback.variant_health.monotonic", lambda: clock[0])
-    return clock
-
-
 def two_variants() -> Session:
     return Session(small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]))
 

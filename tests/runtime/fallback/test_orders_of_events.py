@@ -174,13 +174,6 @@ class Play:
             self.session.run({"x": X})
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    clock = [1000.0]
-    monkeypatch.setattr("edgekit.runtime.fallback.variant_health.monotonic", lambda: clock[0])
-    return clock
-
-
 def hangs_at_once(monkeypatch: pytest.MonkeyPatch, weather: Weather) -> None:
     """Nobody waits for a deadline: what hangs is overdue as soon as it does."""
     answer = WatchedRunner._wait_for

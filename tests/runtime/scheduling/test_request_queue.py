@@ -45,13 +45,6 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort")
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def session(engines: Engines) -> Iterator[Session]:
     with Session(small_bundle([variant("onnx", "ort")]), threads=1) as session:
         yield session

@@ -32,13 +32,6 @@ NAMES = "abcd"
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort")
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def bundles(tmp_path: Path) -> dict[str, Path]:
     """Bundles of one variant each, which is called as they are; ``factory`` is one of them."""
     return {

@@ -5,7 +5,8 @@ Only decisions are made here; the caller passes the function that measures a can
 a time limit ends it only if the user set one. ``search_fastest`` (``--precision int8``) looks for the fastest
 candidate that is accurate enough:
 
-    1. every placement, rounded to nearest (the quick recipe), until they get slower
+    1. every placement, rounded to nearest (the quick recipe), until they get slower; those that were far from
+       accurate enough on an earlier target of the build wait
     2. from the fastest on, those that are faster than the float parent: better recipes, if they may be
        enough; of placements that differ by less than timing noise, one that is good enough comes first, then
        the one with the fewest multiplications in float
@@ -26,7 +27,7 @@ A placement that is not faster than the float parent is dropped: no recipe makes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -115,6 +116,7 @@ def search_fastest(
     is_good_enough: Judge,
     may_be_enough: Judge,
     has_time: HasTime,
+    unlikely: Collection[str] = (),
 ) -> list[Measurement]:
     """Measure candidates until one is good enough, there are no more, or there were enough of them.
 
@@ -125,13 +127,14 @@ def search_fastest(
         may_be_enough: Whether a better recipe may make a candidate good enough that is rounded to nearest.
         has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
             that is good enough (which is quick), are measured in any case.
+        unlikely: Placements that are measured only if no other one is good enough.
 
     Returns:
         All measurements, in order.
     """
     return _FastestSearch(
         floats_of, measure, find_float_regions, is_good_enough, may_be_enough, has_time
-    ).run(placements)
+    ).run([name for name in placements if name not in unlikely], [p for p in placements if p in unlikely])
 
 
 def _least_ratio(
@@ -164,8 +167,8 @@ class _FastestSearch:
         self._has_time = has_time
         self._measurements: list[Measurement] = []
 
-    def run(self, placements: Sequence[str]) -> list[Measurement]:
-        deferred = self._screen(placements)
+    def run(self, placements: Sequence[str], unlikely: Sequence[str]) -> list[Measurement]:
+        deferred = [*self._screen(placements), *unlikely]
         waiting = [measurement for measurement in self._measurements if measurement.faster]
         near: list[CandidateConfig] = []
         has_regions = False

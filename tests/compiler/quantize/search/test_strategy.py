@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -44,6 +44,7 @@ def fastest(
     near: Callable[[Measurement], bool] = lambda each: True,
     has_time: Callable[[CandidateConfig], bool] = always,
     floats_of: Callable[[str], frozenset[str]] = apart,
+    unlikely: Collection[str] = (),
 ) -> list[Measurement]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
     return search_fastest(
@@ -54,6 +55,7 @@ def fastest(
         enough,
         near,
         has_time,
+        unlikely,
     )
 
 
@@ -110,6 +112,24 @@ def test_placements_are_timed_until_they_get_slower_and_the_rest_where_those_are
     times = dict.fromkeys(times, 1.1) | {"all": 0.9, "one": 0.6}
     found = fastest(value, tuple(times), enough=lambda t: t.rank >= 0.9)
     assert choices(found)[:5] == [(name, QUICK) for name in times]
+
+
+def test_what_was_inaccurate_on_another_target_waits_until_nothing_else_is_enough() -> None:
+    accuracy = {"all": 0.8, "most": 0.9, "few": 0.96}
+    times = {"all": 0.6, "most": 0.65, "few": 0.8}
+
+    def placements(enough: float) -> list[str]:
+        found = fastest(
+            lambda config: (accuracy[config.placement], times[config.placement]),
+            tuple(times),
+            enough=lambda each: each.rank >= enough,
+            near=lambda each: each.rank >= enough,
+            unlikely={"most"},
+        )
+        return list(dict.fromkeys(each.config.placement for each in found))
+
+    assert placements(enough=0.95) == ["all", "few"]
+    assert placements(enough=0.97) == ["all", "few", "most"]
 
 
 def test_of_two_that_are_as_fast_the_one_with_less_in_float_is_refined() -> None:
