@@ -43,6 +43,7 @@ def compile_decoder(
     weights: Mapping[str, BlockWeights],
     context: int,
     adapted: Collection[str] = (),
+    equal_rows: bool = False,
 ) -> Artifact:
     """Compile ``model.xml`` and ``model.bin``; arguments, errors: see ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:

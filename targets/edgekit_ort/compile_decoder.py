@@ -16,7 +16,12 @@ from edgekit.errors import UsageError
 from edgekit.generate.device.adapter import OPTION as ADAPTERS
 from edgekit.generate.device.decoder import OPTION
 from edgekit.generate.host.graphs.language import BlockWeights
-from edgekit.generate.host.graphs.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.generate.host.graphs.language.decoder_writer import (
+    EMBEDDING,
+    HEAD,
+    DecoderWriter,
+    rotation_tables,
+)
 from edgekit.generate.host.graphs.language.graph_writer import CONTRIB
 from edgekit.generate.host.readers.language import LanguageModel
 from edgekit.system.scratch_file import mapped
@@ -32,6 +37,8 @@ TAKES_ADAPTERS = True
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
 times as long at 4 bits and 20 times at 8."""
+ANY_ROWS_BLOCK = 32
+"""Largest block with which MatMulNBits 1.32 computes one row like several, bit for bit, on AVX-512 VNNI."""
 
 
 def compile_decoder(
@@ -40,11 +47,13 @@ def compile_decoder(
     weights: Mapping[str, BlockWeights],
     context: int,
     adapted: Collection[str] = (),
+    equal_rows: bool = False,
 ) -> Artifact:
     """``model.onnx`` and ``model.data``; arguments and errors as ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)} for language models, not {precision}")
     writer = _OrtDecoder(model, weights, context, precision == "fp16", adapted)
+    writer.equal_rows = equal_rows and precision != "int8"
     graph = writer.write()
     proto = graph.model(DATA_FILE)
     options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
@@ -65,7 +74,17 @@ def compile_decoder(
 
 
 class _OrtDecoder(DecoderWriter):
+    """Decoder of ONNX Runtime.
+
+    Attributes:
+        equal_rows: Whether logits are independent of the number of tokens in a step. Attention of one token
+            has its own kernel, and so has the last of an odd number of rows in products with large blocks.
+            So these get an even number: the last row is computed twice. int8 would multiply all of its
+            weights so, which costs a quarter of a single step and more than a draft brings.
+    """
+
     accuracy_level = INT8_COMPUTE
+    equal_rows = False
 
     def begin(self) -> str:
         g = self.graph
@@ -73,7 +92,39 @@ class _OrtDecoder(DecoderWriter):
         g.input("from_row", "int64", [1])
         g.input("last_position", "int32", ["texts"])
         g.input("total", "int32", [])
+        self._even: dict[bool, tuple[str, str]] = {}
+        self._ends = ["last_position", "total"]
         return "tokens"
+
+    def _padded(self, values: list[str], head: bool = False) -> tuple[list[str], str]:
+        """Repeat the last row of [texts, T, n] if T is odd. Return the padded values, and T.
+
+        Args:
+            head: Whether they have the rows of the logits, and not one for each token.
+        """
+        g = self.graph
+        if head not in self._even:
+            count = g.op("Shape", values[0], start=1, end=2)
+            odd = g.op("Mod", count, g.ints(2))
+            self._even[head] = g.op("Concat", g.ints(0, 0, 0, 0), odd, g.ints(0), axis=0), count
+            if not head:
+                more = g.op("Cast", odd, to=6)
+                self._ends = [
+                    g.op("Add", "last_position", more), g.op("Add", "total", g.op("Squeeze", more))
+                ]  # fmt: skip
+        pads, count = self._even[head]
+        return [value and g.op("Pad", value, pads, mode="edge") for value in values], count
+
+    def _cut(self, x: str, count: str, out: str = "") -> str:
+        """Drop the row that ``_padded`` added."""
+        g = self.graph
+        return g.op("Slice", x, g.ints(0), count, g.ints(1), out=out)
+
+    def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
+        if not self.equal_rows or weights.block <= ANY_ROWS_BLOCK:
+            return super().product(x, weights, name, out)
+        (padded,), count = self._padded([x], name in (EMBEDDING, HEAD))
+        return self._cut(super().product(padded, weights, name), count, out)
 
     def norm(self, x: str, name: str) -> str:
         weight = self.graph.constant(self.model.weight(name), name)
@@ -98,14 +149,16 @@ class _OrtDecoder(DecoderWriter):
         for name in (f"key{layer}", f"value{layer}"):
             g.input(name, "float32", size)
             g.output(f"{name}/out", "float32", size)
+        count = ""
+        if self.equal_rows:
+            qkv, count = self._padded(qkv)
         attended, *_ = g.ops(
             "GroupQueryAttention",
             [
                 *qkv,
                 f"key{layer}",
                 f"value{layer}",
-                "last_position",
-                "total",
+                *self._ends,
                 *(g.constant(table) for table in tables),
             ],
             3,
@@ -119,7 +172,7 @@ class _OrtDecoder(DecoderWriter):
             softcap=c.attention_softcap,
             local_window_size=c.sliding_window if slides else -1,
         )
-        return attended
+        return self._cut(attended, count) if count else attended
 
     def experts(self, prefix: str, x: str) -> str:
         """Write the experts as one node, which multiplies each expert's rows only: QMoE, of floats MoE."""

@@ -95,12 +95,12 @@ class _Caches:
 
     def take(self) -> int:
         if None not in self.lengths:
-            self._grow()
+            self.grow()
         place = self.lengths.index(None)
         self.lengths[place] = 0
         return place
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """Add a place, whose caches lie next to the others so that one step can run all texts."""
         self._bindings.clear()
         for index, part in enumerate(self.parts):  # one by one: the memory of one of them is there twice
@@ -219,21 +219,21 @@ class OrtDecoder:
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
 
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
-        padded = len(tokens) == 1 and self.row_consistent
-        batch = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
-        logits: Array = self._caches.run(self._place, batch, 2 if padded else rows, self.adapter)[0]
+        pad = len(tokens) % 2 if self.row_consistent else 0  # the last of odd rows has another kernel
+        batch = np.array([[*tokens, *tokens[:pad]]], np.int64)
+        logits: Array = self._caches.run(self._place, batch, rows + pad, self.adapter)[0]
         self.length += len(tokens)
-        return logits[:1] if padded else logits
+        return logits[:rows]
 
     def forward_each(self, others: Sequence[OrtDecoder], tokens: Sequence[int]) -> Array:
         caches, runners = self._caches, [self, *others]
         for runner, token in zip(runners, tokens, strict=True):
             check_step([token], 1, runner.length, self.capacity, self._shape.vocabulary)
         places = [runner._place for runner in runners]
-        if len(caches.lengths) == 1:
-            caches.lengths[caches.take()] = None  # a place more, for the second row
+        if len(caches.lengths) % 2:
+            caches.grow()
         first, last = min(places), max(places)
-        if first == last:  # one row would be multiplied by another kernel
+        if (last - first) % 2 == 0:  # the last of an odd number of rows would be multiplied by another kernel
             first, last = (first - 1, last) if first else (first, last + 1)
         # What lies between computes a token beyond its own, in the spare row at most, which nobody reads.
         batch = np.zeros((last - first + 1, 1), np.int64)

@@ -51,6 +51,7 @@ def compile_decoder(
     weights: Mapping[str, BlockWeights],
     context: int,
     adapted: Collection[str] = (),
+    equal_rows: bool = False,
 ) -> Artifact:
     """Compile ``model.tflite``; arguments and errors: see ``DecoderCompiler.compile_decoder``.
 

@@ -14,7 +14,7 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,14 +137,21 @@ class LlamaCppRunner:
         self._decode(tokens, 0, every=True)
         return np.stack([self._row(index) for index in range(len(tokens))])
 
-    def generate(self, prompt: Sequence[int], count: int, first: Callable[[], None]) -> None:
+    def rows(self, prompt: Sequence[int], count: int) -> Iterator[Any]:
+        """Yield the logits of ``count`` tokens, each the likeliest; a row lasts until the next one."""
         self._library.llama_memory_clear(self._memory, True)
         self._decode(prompt, 0)
-        token = int(self._row(-1).argmax())
-        first()
-        for index in range(count - 1):
-            self._decode([token], len(prompt) + index)
-            token = int(self._row(-1).argmax())
+        for index in range(count):
+            row = self._row(-1)
+            yield row
+            if index < count - 1:
+                self._decode([int(row.argmax())], len(prompt) + index)
+
+    def generate(self, prompt: Sequence[int], count: int, first: Callable[[], None]) -> None:
+        for index, row in enumerate(self.rows(prompt, count)):
+            row.argmax()
+            if index == 0:
+                first()
 
 
 class OrtGenaiRunner:

@@ -164,6 +164,7 @@ class DecoderCompiler(Protocol):
         weights: Mapping[str, Any],
         context: int,
         adapted: Collection[str] = (),
+        equal_rows: bool = False,
     ) -> Artifact:
         """Compile a language model.
 
@@ -174,6 +175,8 @@ class DecoderCompiler(Protocol):
                 stored as integers, from ``edgekit.generate.host.weights.language``; {} for floats.
             context: Tokens that a cache shall hold at most.
             adapted: Names of the weights that adapters change; the runner is then an ``AdapterRunner``.
+            equal_rows: Whether a draft will propose tokens: if the target can, the logits of a step with
+                several tokens are those of single steps, bit for bit, also if single steps are slower.
 
         Raises:
             UsageError: an unknown precision, a context beyond the model's positions, or a target that takes

@@ -161,7 +161,7 @@ class LoadedDecoder:
             draft = self._decoders.draft() if options.speculate in ("auto", DRAFT) else None
             self.speculation = speculation_on(runner, options.speculate, identity, options.threads, draft)
             self._draft = draft if self.speculation.on and self.speculation.proposer == DRAFT else None
-        runner.row_consistent = self.speculation.on  # a shared step computes what a single one does
+        runner.row_consistent = self.speculation.pads
         self.pool = CachePool(runner, self._prefixes, options.conversations, self._decoders.matrices_of)
 
     def _drop_draft(self) -> None:

@@ -1,4 +1,4 @@
-"""Measurement of speculative decoding on this device: three kinds of steps timed, and their logits compared,
+"""Measurement of speculative decoding on this device: two kinds of steps timed, and their logits compared,
 once for each engine version."""
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ def speculation_on(
         raise UsageError(
             "speculate is draft, and the bundle has none: build it with edgekit build --draft, or give auto"
         )
-    if runner.capacity < HISTORY + MOST + 1:
+    if runner.capacity < HISTORY + MOST + 4:
         return Speculation(False, "the context is too short", MOST)
     times = _remembered(identity, threads) or _measured(runner, identity, threads)
     draft_reason = ""
     if mode != LOOKUP and draft is not None:
         speculation = _by_draft(times, mode, identity, threads, draft)
+        speculation = speculation._replace(pads=speculation.on and not times.is_exact)
         if speculation.on or mode == DRAFT:
             return speculation
         draft_reason = speculation.reason
@@ -72,7 +73,8 @@ def speculation_on(
     on = on or mode == LOOKUP
     if draft_reason not in ("", reason):
         reason = f"{draft_reason}; by lookup: {reason}"
-    return Speculation(on, reason, MOST, times.rows_ms / times.consistent_ms if mode == "auto" else 1.0)
+    break_even = times.rows_ms / times.plain_ms if mode == "auto" else 1.0
+    return Speculation(on, reason, MOST, break_even, pads=on and not times.is_exact)
 
 
 def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: DraftModel) -> Speculation:
@@ -90,7 +92,7 @@ def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: D
         return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, proposer=DRAFT)
     if mode == DRAFT:
         return Speculation(True, reason, MOST, proposer=DRAFT)
-    return Speculation(on, reason, gain.max_tokens, gain.cost_ms / times.consistent_ms, DRAFT)
+    return Speculation(on, reason, gain.max_tokens, gain.cost_ms / times.plain_ms, DRAFT)
 
 
 def _draft_ms(draft: DraftModel, identity: str, threads: int) -> float:
@@ -110,44 +112,41 @@ def _key(identity: str, threads: int) -> str:
 
 
 def _remembered(identity: str, threads: int) -> StepTimes | None:
-    fields = {"consistent_ms": float, "rows_ms": float, "logits": str}
+    fields = {"rows_ms": float, "logits": str}
     stored = timings.recall(_key(identity, threads), fields) if identity else None
     if stored is None:
         return None
     is_exact = stored["logits"] == SAME
-    return StepTimes(stored["p50_ms"], stored["consistent_ms"], stored["rows_ms"], MOST, is_exact)
+    return StepTimes(stored["p50_ms"], stored["rows_ms"], MOST, is_exact)
 
 
 def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:
     """Measure the fastest of some steps of each kind, interleaved: a slowdown of the machine affects all."""
-    was = runner.row_consistent
     is_exact = _is_exact(runner)
     runner.truncate(0)  # an interrupted measurement leaves tokens
     runner.forward([0] * HISTORY)
-    best = [float("inf")] * 3
+    best = {1: float("inf"), 1 + MOST: float("inf")}
     for _ in range(ROUNDS):
-        for kind, (consistent, rows) in enumerate(((False, 1), (True, 1), (True, 1 + MOST))):
-            runner.row_consistent = consistent
+        for rows in best:
             began = time.perf_counter()
             runner.forward([0] * rows, rows)
-            best[kind] = min(best[kind], 1000 * (time.perf_counter() - began))
+            best[rows] = min(best[rows], 1000 * (time.perf_counter() - began))
             runner.truncate(HISTORY)
     runner.truncate(0)
-    runner.row_consistent = was
-    plain, consistent_ms, rows_ms = (max(ms, 1e-6) for ms in best)
+    plain_ms, rows_ms = (max(ms, 1e-6) for ms in best.values())
     if identity:
-        record = {"p50_ms": plain, "consistent_ms": consistent_ms, "rows_ms": rows_ms}
         logits = SAME if is_exact else DIFFERENT
-        timings.record(_key(identity, threads), {**record, "logits": logits})
-    return StepTimes(plain, consistent_ms, rows_ms, MOST, is_exact)
+        timings.record(_key(identity, threads), {"p50_ms": plain_ms, "rows_ms": rows_ms, "logits": logits})
+    return StepTimes(plain_ms, rows_ms, MOST, is_exact)
 
 
 def _is_exact(runner: DecoderRunner) -> bool:
-    """Return whether rows are those of plain single steps, bit for bit, those after several rows too."""
-    tokens = [index % 16 for index in range(HISTORY + MOST + 1)]
+    """Return whether rows are those of single steps, bit for bit, those after several rows too."""
+    runner.row_consistent = False
+    most = MOST + 1
+    tokens = [index % 16 for index in range(HISTORY + most + 3)]
     logits = []
-    for consistent, steps in ((False, [1] * (MOST + 1)), (True, [MOST, 1])):
-        runner.row_consistent = consistent
+    for steps in [1] * (most + 3), [most, 2, 1]:
         runner.truncate(0)
         runner.forward(tokens[:HISTORY])
         rows = [runner.forward(tokens[runner.length : runner.length + count], count) for count in steps]

@@ -101,7 +101,7 @@ def build_language_model(
             _check_targets(targets, request, experts=True)
         claim(sum(decoder_need(part.config, len(targets), context, WINDOW_TOKENS) for part in both), 0.0)
         adapters = open_adapters(request.adapters or {}, model)
-    job, variants = _built(model, path, targets, bars, context, request, adapters)
+    job, variants = _built(model, path, targets, bars, context, request, adapters, small is not None)
     extension, entries = adapter_contents(job.adapters)
     if not draft or small is None:
         return _bundle(job, path, targets, variants, extension, entries, request)
@@ -120,6 +120,7 @@ def _built(
     context: int,
     request: BuildRequest,
     adapters: Mapping[str, Adapter] = NO_ADAPTERS,
+    drafted: bool = False,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
     progress = listener(request.progress)
     with stage(progress, "reference") as notify:
@@ -129,7 +130,9 @@ def _built(
         adapted = [f"; with {name} {row.reference.shown()}" for name, row in judged.items()]
         notify(f"perplexity {reference.shown()}{''.join(adapted)}; {reference.tokens} tokens")
     faults = Faults(model.sha256)
-    job = LanguageJob(model, decoder, reference, context, bars, request.force, faults, judged)
+    job = LanguageJob(
+        model, decoder, reference, context, bars, request.force, faults, judged, drafted=drafted
+    )
     variants: list[VariantBuild] = []
     for target in targets:
         variants += _variants_of(job, target, request.requested_precision, progress)

