@@ -61,8 +61,10 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 def _has_link(path: str, parents: bool) -> bool:
     """Check a path and its parents, without following links; returns whether one is a link."""
-    if sys.platform == "win32":
-        return False  # owners and modes are not checked there
+    if sys.platform == "win32":  # owners and modes are not checked there
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise NotADirectoryError(0, "it is not a folder")
+        return False
     us, leaf, has_link = os.geteuid(), True, False
     while True:
         facts = os.lstat(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.system.atomic_files import private_folder
 from edgekit.system.ownership import read_own, refuse_foreign
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
@@ -38,6 +39,19 @@ def test_what_is_ours_is_fine(folder: Path) -> None:
     refuse_foreign(to_a_link(folder))
     with pytest.raises(FileNotFoundError):
         refuse_foreign(folder / "absent")
+
+
+def test_a_system_without_modes_has_folders_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    folder.chmod(0o777)
+    refuse_foreign(folder)
+    with pytest.raises(FileNotFoundError):
+        refuse_foreign(folder / "absent")
+    private_folder(folder / "absent" / "below")
+    assert (folder / "absent" / "below").is_dir()
+    folder.with_name("file").touch()
+    with pytest.raises(NotADirectoryError):
+        refuse_foreign(folder.with_name("file"))
 
 
 def in_a_folder_of_all(folder: Path) -> None:
