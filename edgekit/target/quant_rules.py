@@ -38,8 +38,6 @@ class OpRule:
             ``(("group", (1,)),)``.
         ranks: Numbers of dimensions of the first input that the row is for; () for all.
         constants: Whether constant inputs are quantized too; if not, a node with one stays float.
-        alone: Whether quantizing the inputs pays off for this op alone, with float neighbours: true for ops
-            with a weight, not for data movement and elementwise ops.
     """
 
     op: str
@@ -54,7 +52,6 @@ class OpRule:
     where: tuple[tuple[str, tuple[object, ...]], ...] = ()
     ranks: tuple[int, ...] = ()
     constants: bool = False
-    alone: bool = False
 
     @classmethod
     def matmul(cls, output: Output, source: str) -> OpRule:

@@ -214,10 +214,10 @@ class Builder(LoweredNode):
 
     # What the node being lowered declares
 
-    def out_dtype(self, index: int = 0) -> str:
-        """Return the stored element type of an output of the node being lowered."""
+    def out_dtype(self) -> str:
+        """Return the stored element type of the first output of the node being lowered."""
         assert self.node is not None
-        return self.stored_dtype(self.node.outputs[index])
+        return self.stored_dtype(self.node.outputs[0])
 
     # Operators
 

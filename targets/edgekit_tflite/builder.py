@@ -146,10 +146,10 @@ class Builder(StoredValues):
 
     # What the node being lowered declares
 
-    def out_dtype(self, index: int = 0) -> str:
-        """Return the stored element type of an output of the node being lowered."""
+    def out_dtype(self) -> str:
+        """Return the stored element type of the first output of the node being lowered."""
         assert self.node is not None
-        return stored_dtype(self.node.outputs[index])
+        return stored_dtype(self.node.outputs[0])
 
     def in_dtype(self) -> str:
         """Return the ONNX element type of the first input of the node being lowered."""

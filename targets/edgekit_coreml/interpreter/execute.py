@@ -1,19 +1,14 @@
 """Runs a program: every value is checked against its declaration and rounded to its declared type.
 
-Modes
-    declared    operators compute in float32 (what a wide accumulator does), each result is rounded to the
-                type that the program declares for it
-    strict      as declared, and the scalars and epsilons of float16 operators are float16 too: what the
-                Neural Engine does with log(softmax(x)) (coremltools issue 2728)
-    integers    as declared, and what is dequantized is not rounded to float16: a convolution of int8 values
-                and int8 weights then sums whole numbers times one scale, as integer hardware does
+Operators compute in float32 (what a wide accumulator does); each result is rounded to the type that the
+program declares for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +18,6 @@ from edgekit_coreml.interpreter import kernels_data, kernels_elementwise, kernel
 from edgekit_coreml.interpreter.one_node import converted, on_threads
 from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 
-Mode = Literal["declared", "strict", "integers"]
 Trace = Callable[[Op, str, Array], None]
 """Called with the operator, the name and the array of every value that is computed."""
 Narrow = Callable[[Op, str, Any], Any]
@@ -39,8 +33,6 @@ HALF_LIMIT = 65504.0
 """The largest finite float16."""
 UNTYPED = ("string", "other")
 """Declared types of values that are not arrays of numbers: a label, a dictionary of scores."""
-EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
-"""Operators whose scalars keep their type in strict mode."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Executor:
         EngineError: an operator has no kernel, or a value has no producer; all are named.
     """
 
-    def __init__(self, program: MilProgram, mode: Mode = "declared", threads: int = 1) -> None:
+    def __init__(self, program: MilProgram, threads: int = 1) -> None:
         missing = sorted({op.type for op in program.ops} - set(KERNELS) - {"const"})
         if missing:
             raise EngineError(f"the reference executor has no kernel for {', '.join(missing)}")
@@ -83,7 +75,6 @@ class Executor:
             if declared.is_state
         }
         self._threads = threads
-        self._mode = mode
         self._constants: dict[str, Any] = {}
         self._steps: list[ReadyOperator] = []
         available = set(program.inputs)
@@ -96,12 +87,9 @@ class Executor:
                 continue
             fixed, named = self._split(op, available)
             if not named:  # a constant expression: once, now
-                results = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
+                results = _run(op, KERNELS[op.type], fixed)
                 self._constants.update(zip((name for name, _ in op.outputs), results, strict=True))
                 continue
-            halved = bool(op.outputs) and op.outputs[0][1].dtype == "float16"
-            if mode == "strict" and op.type not in EXACT and halved:
-                fixed = {key: _halved(value) for key, value in fixed.items()}
             available |= {name for name, _ in op.outputs}
             pending.append((op, fixed, named))
         lost = [name for name in program.outputs if name not in available and name not in self._constants]
@@ -181,10 +169,9 @@ class Executor:
                         operands[key] = [values[n] if isinstance(n, str) else n for n in names]
                     else:
                         operands[key] = values[names]
-                keep = self._mode == "integers" and step.op.type == "dequantize"
                 if narrow is not None:
                     operands = {key: narrow(step.op, key, value) for key, value in operands.items()}
-                results = _run(step.op, step.kernel, operands, self.extremes, keep)
+                results = _run(step.op, step.kernel, operands, self.extremes)
                 if step.op.type == WRITE_STATE:
                     state = str(step.named["input"])
                     self.states[state] = values[state] = np.array(operands["data"])
@@ -211,9 +198,8 @@ def _run(
     kernel: Callable[..., Any],
     operands: dict[str, Any],
     extremes: dict[str, float] | None = None,
-    keep: bool = False,
 ) -> list[Array]:
-    """Return one operator's outputs in the declared shapes and, unless ``keep``, the declared types."""
+    """Return one operator's outputs in the declared shapes and types."""
     try:
         returned = kernel(**operands)
     except EngineError:
@@ -234,12 +220,6 @@ def _run(
             )
         if extremes is not None and declared.dtype == "float16" and array.dtype == np.float32 and array.size:
             extremes[name] = max(extremes.get(name, 0.0), float(array.max()), -float(array.min()))
-        wide = keep and array.dtype == np.float32 and declared.dtype == "float16"
-        same = wide or declared.dtype in UNTYPED or array.dtype == declared.dtype
+        same = declared.dtype in UNTYPED or array.dtype == declared.dtype
         checked.append(array if same else converted(array, declared.dtype))
     return checked
-
-
-def _halved(value: Any) -> Any:
-    scalar = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == 0
-    return value.astype(np.float16) if scalar else value

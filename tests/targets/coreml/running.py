@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit_coreml.interpreter.execute import Executor, Mode
+from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import read_package
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.vendor import coremltools
@@ -41,12 +41,11 @@ def executor(
     inputs: Mapping[str, Array],
     folder: Path,
     ios: int = 17,
-    mode: Mode = "declared",
 ) -> Executor:
     """``make``'s program, through a package on the disk."""
     files = package_files(program(make, inputs, ios), FORMAT_OF_IOS[ios], {})
     paths = write_files(Artifact(files), folder)
-    return Executor(read_package(paths[SPECIFICATION], paths.get(WEIGHTS)), mode)
+    return Executor(read_package(paths[SPECIFICATION], paths.get(WEIGHTS)))
 
 
 def compiled(path: Path, precision: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Artifact:

@@ -9,11 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edgekit_coreml.interpreter.execute import Mode
 from edgekit_coreml.interpreter.kernels_data import KERNELS as DATA
 from edgekit_coreml.interpreter.kernels_layers import KERNELS as LAYERS
 from edgekit_coreml.interpreter.one_node import LARGE, converted, one_node_model
-from edgekit_coreml.interpreter.program import Op
 
 from edgekit.errors import EngineError
 from edgekit.tensor_spec import Array
@@ -152,43 +150,6 @@ def test_bilinear_places(mode: str) -> None:
         "DEFAULT": i / 2,
     }
     np.testing.assert_allclose(got, np.clip(places[mode], 0, 4), atol=1e-5)
-
-
-def test_log_of_softmax_is_minus_infinity_in_strict_mode(tmp_path: Path) -> None:
-    """coremltools issue 2728: the Neural Engine has no epsilon of 1e-45. Ours is another form."""
-    x = np.array([[0, 0, 0, 50, 0, 0, 0, 0]], np.float16)
-
-    def naive(builder: Any, inputs: Any) -> Any:
-        return builder.log(x=builder.softmax(x=inputs["x"], axis=-1), epsilon=np.float32(1e-45))
-
-    declared = executor(naive, {"x": x}, tmp_path / "a").run({"x": x})
-    strict = executor(naive, {"x": x}, tmp_path / "b", mode="strict").run({"x": x})
-    (one,), (other,) = declared.values(), strict.values()
-    assert np.isfinite(one).all()
-    assert np.isneginf(other[0, 0])
-
-
-def test_integers_are_not_rounded_before_they_are_summed(tmp_path: Path) -> None:
-    x = np.full((1, 2, 1, 1), 100, np.float16)
-    scale = np.float16(0.7871)
-
-    def pairs(builder: Any, inputs: Any) -> Any:
-        q = builder.quantize(input=inputs["x"], scale=scale, output_dtype="int8")
-        d = builder.dequantize(input=q, scale=scale)
-        return builder.conv(x=d, weight=np.ones((1, 2, 1, 1), np.float16))
-
-    seen: dict[str, Array] = {}
-    modes: tuple[Mode, ...] = ("declared", "integers")
-    for mode in modes:
-
-        def watch(op: Op, name: str, array: Array, mode: Mode = mode) -> None:
-            seen[f"{mode} {op.type}"] = array
-
-        executor(pairs, {"x": x}, tmp_path / mode, mode=mode).run({"x": x}, watch)
-    exact = np.rint(100 / np.float32(scale)) * np.float32(scale)
-    assert seen["integers dequantize"].ravel().tolist() == [exact, exact]
-    assert seen["declared dequantize"].ravel().tolist() == [float(np.float16(exact))] * 2
-    assert seen["integers conv"].item() == np.float16(2 * exact)
 
 
 @pytest.mark.parametrize(

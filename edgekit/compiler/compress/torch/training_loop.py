@@ -42,6 +42,8 @@ LOWERED, LEAST = 1 / 3, 1e-4
 """A lower learning rate is this part of the one before; below this part of the first it is not at fault."""
 LARGEST_GRADIENT = 1.0
 """Gradients are scaled down to this norm."""
+WEIGHT_DECAY = 1e-4
+"""AdamW's, of weights of two axes or more."""
 NORMALIZED_BY = 256
 """Samples by which the loss is normalized."""
 
@@ -54,7 +56,6 @@ class TrainingOptions:
         minutes: Time limit in minutes; None for no limit.
         lowered: Whether the rate may be lowered: if the validation loss is higher than before training,
             training restarts with a third of it.
-        weight_decay: Weight decay of AdamW, for weights of two axes or more.
     """
 
     epochs: float | None = None
@@ -62,7 +63,6 @@ class TrainingOptions:
     batch: int = 128
     learning_rate: float = 2e-3
     lowered: bool = False
-    weight_decay: float = 1e-4
     seed: int = 0
 
     def progress(self, epochs: float, seconds: float) -> float:
@@ -237,7 +237,7 @@ class TrainingLoop(ABC):
         decayed = [parameter for parameter in self._parameters if parameter.ndim > 1]
         others = [parameter for parameter in self._parameters if parameter.ndim <= 1]
         groups = [
-            {"params": decayed, "weight_decay": self._options.weight_decay},
+            {"params": decayed, "weight_decay": WEIGHT_DECAY},
             {"params": others, "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(groups, lr=self._options.learning_rate)

@@ -43,7 +43,7 @@ class Kernel:
     @property
     def is_agnostic(self) -> bool:
         """Return whether it runs in int8 only next to int8 kernels: alone it isn't worth a Q/DQ pair."""
-        return self.rule.weight is None and not self.rule.alone
+        return self.rule.weight is None
 
 
 def node_name(node: ir.Node) -> str:

@@ -31,9 +31,8 @@ class Network:
         plan: QuantizationPlan,
         products: Sequence[WeightMatrix],
         samples: Sequence[Sample],
-        threads: int = 1,
     ) -> None:
-        self._plan, self._threads, self._count = plan, threads, len(samples)
+        self._plan, self._count = plan, len(samples)
         self._index = {node: index for index, node in enumerate(model.graph)}
         read_values = {product.node: [product.input] for product in products}
         self._pending = _leading_to(model, [value for values in read_values.values() for value in values])
@@ -93,7 +92,6 @@ class Network:
             self._arrays,
             {name: False},
             self._count,
-            self._threads,
         )
         sampled = [product.outputs(y)[:, p] for y, p in zip(outputs[name].arrays, positions, strict=True)]
         return np.stack([one.mean(axis=1, dtype=np.float64) for one in sampled])
@@ -117,9 +115,7 @@ class Network:
             names = (str(value.name) for node in nodes for value in node.outputs)
             needed_later = {name: self._integers[name] for name in names if self._last.get(name, -1) >= end}
             self._arrays.update(
-                run_segment(
-                    nodes, self._plan, self._replaced, self._arrays, needed_later, self._count, self._threads
-                )
+                run_segment(nodes, self._plan, self._replaced, self._arrays, needed_later, self._count)
             )
         for name in [name for name in self._arrays if self._last[name] < end]:
             del self._arrays[name]

@@ -82,9 +82,8 @@ def run_segment(
     inputs: Mapping[str, SampleValues],
     requested: Mapping[str, bool],
     count: int,
-    threads: int = 1,
 ) -> dict[str, SampleValues]:
-    """Run nodes on every sample.
+    """Run nodes on every sample, on one thread: the last bits depend on the number.
 
     Args:
         replaced: (node, input index) -> the constant that replaces this input.
@@ -102,7 +101,7 @@ def run_segment(
         if integers:
             segment.quantize(name)
     try:
-        options = session_options(threads, optimize=True)
+        options = session_options(1, optimize=True)
         session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
         arrays: list[list[Array]] = [[] for _ in requested]

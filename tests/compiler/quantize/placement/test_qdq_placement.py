@@ -331,7 +331,6 @@ def test_a_row_fits_by_attributes_ranks_and_what_is_constant(tmp_path: Path) -> 
     assert names(row, replace(matmul, weight_ranks=())) == {product, stack}
     assert names(replace(row, where=()), matmul) == {product, transposed}
     assert names(replace(row, ranks=(4,))) == set()
-    assert names(OpRule("MatMul", "own", "test", alone=True)) == {variable}
     assert names(OpRule("MatMul", "own", "test")) == set()
 
 

@@ -21,7 +21,7 @@ RULES = Rules(
     "test",
     "uint8",
     False,
-    (OpRule("Conv", "own", "a test", inputs=(0,), weight=1, weight_axis=0, bias=2, alone=True),),
+    (OpRule("Conv", "own", "a test", inputs=(0,), weight=1, weight_axis=0, bias=2),),
     (Fusion((("Conv",), ("Relu",)), "a test"),),
 )
 
