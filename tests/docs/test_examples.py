@@ -25,7 +25,7 @@ pytestmark = pytest.mark.needs_ort
 MUST_RUN = {
     "README.md": 1,
     "docs/tutorial.md": 2,
-    "docs/runtime.md": 6,
+    "docs/runtime.md": 5,
     "docs/runtime-latency.md": 4,
     "docs/cards.md": 1,
     "docs/security.md": 1,

@@ -1,4 +1,4 @@
-"""The files of docs/grpc-proxy.md and serve-behind-nginx.md with real proxies, if they are installed."""
+"""The proxies' files of samples/platforms with real proxies, if they are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/add-a-target.md, followed literally: its files are written, installed, built for and run."""
+"""The distribution of docs/add-a-target.md (samples/extend/target): installed, built for and run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from edgekit.compiler.evaluate.verify import compare
 from edgekit.runtime import Session
 from edgekit.target import registry
 from tests.fixtures import models
-from tests.fixtures.documented_distributions import unpack
-
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "add-a-target.md"
+from tests.fixtures.sample_distributions import unpack
 
 pytestmark = pytest.mark.needs_ort
 
@@ -31,10 +29,9 @@ def forget_installed() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The document's distribution, as pip would unpack it."""
+    """The sample's distribution, as pip would unpack it."""
     site = tmp_path / "site"
-    unpack(DOCUMENT, site)
-    (site / "edgekit_numpyref" / "__init__.py").touch()
+    unpack("target", site)
     monkeypatch.syspath_prepend(str(site))
     forget_installed()
     yield

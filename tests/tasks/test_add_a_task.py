@@ -1,4 +1,4 @@
-"""docs/add-a-task.md, followed literally: its files are written, and a model of the task goes all the way."""
+"""The distribution of docs/add-a-task.md (samples/extend/task): a model of the task goes all the way."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from edgekit.errors import CardError
 from edgekit.processing import load_card, task_table
 from edgekit.runtime import Session
 from tests.fixtures.command_line import Call, answer, call
-from tests.fixtures.documented_distributions import unpack
+from tests.fixtures.sample_distributions import unpack
 
 __all__ = ["call"]
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "add-a-task.md"
 OURS, IN_THE_TREE = "edgekit_count", "edgekit.tasks.count"
 HEIGHT, WIDTH, CELL = 48, 64, 8
 WHY = "one map of an eighth of the input's size without negative values: a density"
@@ -53,9 +52,9 @@ def forget_installed() -> None:
 
 @pytest.fixture(params=["a distribution", "in the tree"])
 def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The document's task as pip would unpack it, or as a folder beside the other tasks: its import name."""
+    """The sample's task as pip would unpack it, or as a folder beside the other tasks: its import name."""
     site = tmp_path / "site"
-    unpack(DOCUMENT, site)
+    unpack("task", site)
     name = OURS
     if request.param == "in the tree":
         name = IN_THE_TREE

@@ -1,4 +1,4 @@
-"""The importer of docs/importing.md, installed, and what every importer's models go through."""
+"""The importer of samples/extend/importer, installed, and what every importer's models go through."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from edgekit.compiler.importers.conversion import import_source, open_source_mod
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.runtime import Session
 from tests.fixtures import models
-from tests.fixtures.documented_distributions import unpack
-
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "importing.md"
+from tests.fixtures.sample_distributions import unpack
 
 pytestmark = pytest.mark.needs_ort
 
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    unpack(DOCUMENT, tmp_path / "site")
+    unpack("importer", tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     forget = conversion.importers.cache_clear  # a test may put something else in its place
     forget()

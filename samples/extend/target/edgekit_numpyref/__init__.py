@@ -1,0 +1,1 @@
+"""A target whose artifact runs on onnx's reference evaluator."""
