@@ -212,7 +212,7 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
 
     def test(config: CandidateConfig, before: object) -> Any:
         tested.append(config)
-        return SimpleNamespace(rejected=config != refined.config, reason="too few")
+        return SimpleNamespace(rejected=config != refined.config, doubtful=False, reason="too few")
 
     shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
     measure = {refined.config: refined}.__getitem__
@@ -222,6 +222,31 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
     losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
     assert losses[str(first.config)] == "on the test samples: too few"
     assert losses[str(refined.config)] == ""
+
+
+@pytest.mark.parametrize("second_is_proved", [False, True])
+def test_a_doubtful_variant_is_shipped_only_if_the_most_accurate_other_one_is_not_proved(
+    second_is_proved: bool,
+) -> None:
+    def measured(placement: str, snr_db: float, ratio: float) -> Measurement:
+        return Measurement(CandidateConfig(placement), Fidelity(Score("SNR", snr_db, "dB"), snr_db), ratio)
+
+    first, second = measured("all", 25.0, 0.5), measured("256 columns", 28.0, 0.7)
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        doubtful = config == first.config or not second_is_proved
+        evidence = {"agreement": {"not_proved": "not proved on 43 test samples"}}
+        return SimpleNamespace(config=config, rejected=False, doubtful=doubtful, evidence=evidence)
+
+    shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
+    (shipped,) = choose(BuildOptions("int8"), shortlist, test, pytest.fail, lambda: pytest.fail("no need"))
+    losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
+    if second_is_proved:
+        assert shipped.config == second.config
+        assert losses[str(first.config)] == "on the test samples: not proved on 43 test samples"
+    else:
+        assert shipped.config == first.config
+        assert losses[str(first.config)] == ""
 
 
 def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(
@@ -235,7 +260,7 @@ def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_f
 
     def test(config: CandidateConfig, before: object) -> Any:
         tested.append(config)
-        return SimpleNamespace(rejected=config.placement == "all", reason="too few")
+        return SimpleNamespace(rejected=config.placement == "all", doubtful=False, reason="too few")
 
     version = target.executor().engine_version()
     with Candidates(data.search_context, target, target.rules, None, version) as made:
