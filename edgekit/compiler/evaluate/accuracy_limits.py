@@ -127,7 +127,7 @@ class Goal:
         metric, proof = metric_named(fidelity.score.metric), fidelity.proof
         if self != Goal() or metric is None or proof is None:
             return ""
-        more = _more(metric, fidelity) or _more_for_interval(metric, fidelity)
+        more = max(_more(metric, fidelity), _more_for_interval(metric, fidelity))
         unproved = [f"{metric.name} of at least {metric.low:.2f}"] if more else []
         if proof.loss is not None and (more_labels := _more_labels(proof.loss, proof.samples)):
             unproved.append(f"a loss on labels of at most {100 * LABEL_LOSS_HIGH:g} %")
