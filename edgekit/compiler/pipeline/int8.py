@@ -271,9 +271,9 @@ def choose(
     shipped by force.
 
     With ``int8``, if the fastest one fails the test or is doubtful, the most accurate other one is tested
-    too, with a better recipe if it was only measured with the quick one. If there is no other structure,
-    ``further`` measures placements that the search left out. A third is never tested: the more are tested on
-    the same samples, the less a passed test says.
+    too, with a better recipe if it was only measured with the quick one. If the fastest one fails and there
+    is no other structure, ``further`` measures placements that the search left out. A third is never tested:
+    the more are tested on the same samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -285,7 +285,7 @@ def choose(
         return variants
     others = [m for m in shortlist.valid if m not in shipped]
     second = _most_accurate([m for m in others if m.config.structure != first.structure])
-    if second is None and shortlist.winners:
+    if second is None and shortlist.winners and variants[0].rejected:
         second = further()
     if second is not None and second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))

@@ -247,6 +247,9 @@ def test_a_doubtful_variant_is_shipped_only_if_the_most_accurate_other_one_is_no
     else:
         assert shipped.config == first.config
         assert losses[str(first.config)] == ""
+    only = Shortlist([first], {first.config: ""}, [first], [first])
+    (shipped,) = choose(BuildOptions("int8"), only, test, pytest.fail, lambda: pytest.fail("too slow"))
+    assert shipped.config == first.config
 
 
 def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(
