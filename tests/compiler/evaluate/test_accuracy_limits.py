@@ -14,10 +14,18 @@ from edgekit.compiler.evaluate.average_precision import (
 )
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.labels import Label
-from edgekit.compiler.evaluate.proof import Changes, Loss, Proof, lost_answers, lost_precision
-from edgekit.compiler.evaluate.task_metric import metric_of
+from edgekit.compiler.evaluate.proof import (
+    Changes,
+    Loss,
+    Proof,
+    lost_answers,
+    lost_precision,
+    lowest_score,
+)
+from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_of
 from edgekit.processing.predictions.detect import Detections
 from edgekit.processing.task_table import all_tasks
+from edgekit.tasks.detect.metric import HALVING_GAIN
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import CLASSES
 
@@ -150,6 +158,21 @@ def test_resamples_are_the_map_of_the_pictures_that_were_drawn() -> None:
     for index in range(0, RESAMPLES, 40):
         one, other = ([pictures[i] for i in draws[index]] for pictures in (truth, found))
         assert resampled[index] == pytest.approx(mean_average_precision(one, other), abs=0.002)
+
+
+def test_the_lower_end_of_a_mean_is_as_far_from_it_as_its_standard_error_says() -> None:
+    scores = np.random.default_rng(4).uniform(0.9, 1, 64)
+    metric = TaskMetric("mean", lambda _, found: float(np.mean(found)), minimum=0.95)
+    low, error = lowest_score(metric, scores, scores), float(scores.std() / 8)
+    assert scores.mean() - low == pytest.approx(1.645 * error, rel=0.2)
+
+
+def test_the_lower_end_of_a_self_map_is_that_on_many_images() -> None:
+    metric = metric_of("detect")
+    assert metric is not None
+    truth, _ = shuffled(2, 128)
+    assert lowest_score(metric, truth, truth) == 1
+    assert lowest_score(metric, truth[:32], truth[:32]) == pytest.approx(1 - 2 * HALVING_GAIN)
 
 
 def test_a_loss_on_labels_has_an_interval() -> None:
