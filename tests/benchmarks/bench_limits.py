@@ -1,6 +1,6 @@
 """How often a form of known quality meets the default accuracy limits with few test samples.
 
-    python -m tests.benchmarks.bench_limits draws [NETWORK...]    # YOLOX-nano, EfficientNet-Lite0
+    python -m tests.benchmarks.bench_limits draws               # EfficientNet-Lite0; detectors: bench_proofs
     python -m tests.benchmarks.bench_limits tasks [NETWORK...]    # some of the scoreboard
 
 Forms in int8 are run once on all samples, as Q/DQ graphs by ONNX Runtime. ``draws``: sets of test samples are
@@ -20,9 +20,8 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.compiler.evaluate.accuracy_limits import Goal
-from edgekit.compiler.evaluate.average_precision import RESAMPLES, Ranked, mean_of_classes, rank_by_class
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score, source_evaluator, whole_input, with_score
-from edgekit.compiler.evaluate.proof import TAIL, Proof, count_changes, lowest_score
+from edgekit.compiler.evaluate.proof import Proof, count_changes, lowest_score
 from edgekit.compiler.evaluate.samples import Sample, read_files
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_of
 from edgekit.compiler.model.onnx_file import open_model, signature
@@ -73,11 +72,6 @@ PHOTOGRAPHS, CALIBRATION = SHARED / "data", SHARED / "data" / "coco128" / "train
 NEAREST = Recipe("minmax", "nearest", bias_correction=False)
 FORMS = (CandidateConfig("all"), CandidateConfig("all", NEAREST))
 MODELS: Mapping[str, tuple[str, Path, Sequence[CandidateConfig]]] = {
-    "YOLOX-nano": (
-        "yolox_nano",
-        PHOTOGRAPHS / "coco128" / "val" / "images",
-        [CandidateConfig(name) for name in ("all", "64 columns", "128 columns and riders", "256 columns")],
-    ),
     "EfficientNet-Lite0": (
         "efficientnet_lite0",
         PHOTOGRAPHS / "imagenet500",
@@ -191,37 +185,16 @@ def show(name: str, card: Card, expected: Sequence[Any], results: Sequence[Any])
     ]
     if metric.reference_score:
         decoded[0] = [with_score(one, metric.reference_score) for one in decoded[0]]
-    ranked = rank_by_class(decoded[0], decoded[1]) if metric.objects else {}
     rng, cells = np.random.default_rng(0), []
     for size in SIZES:
         verdicts = []
         for _ in range(DRAWS):
             chosen = rng.integers(len(expected), size=size)
-            scores = scores_of(ranked, chosen) if ranked else None
             reference, predictions, counted = ([group[index] for index in chosen] for group in decoded)
-            verdicts.append(verdict(metric, reference, predictions, counted, scores))
+            verdicts.append(verdict(metric, reference, predictions, counted))
         shipped, proved = np.mean(verdicts, axis=0)
         cells.append(f"{shipped:.0%} / {proved:.0%}".rjust(14))
     print(f"{name:52}{metric.compare(decoded[0], decoded[1]):8.3f}{''.join(cells)}", flush=True)
-
-
-def scores_of(ranked: Mapping[int, Ranked], chosen: Array) -> tuple[float | None, float]:
-    """Return the self-mAP of a set of photographs and its lower end, as ``verdict`` computes them; boxes are
-    matched once for all sets, and those of other photographs are left out."""
-    count = len(next(iter(ranked.values())).present)
-    draws = np.random.default_rng(0).integers(len(chosen), size=(RESAMPLES, len(chosen)))
-    weights = np.stack([np.bincount(chosen[draw], minlength=count) for draw in draws])
-    drawn = np.bincount(chosen, minlength=count)
-    present = {index: _of_drawn(one, drawn > 0) for index, one in ranked.items() if one.present @ drawn}
-    values = sum((one.average_precisions(weights) for one in present.values()), np.zeros(RESAMPLES))
-    classes = sum((weights @ one.present > 0).astype(int) for one in present.values())
-    low = float(np.quantile(values / np.maximum(classes, 1), TAIL))
-    return mean_of_classes(present, drawn), low
-
-
-def _of_drawn(one: Ranked, drawn: Array) -> Ranked:
-    kept = drawn[one.pictures]
-    return Ranked(one.pictures[kept], one.matched[:, kept], one.counted[:, kept], one.present)
 
 
 def verdict(
@@ -229,13 +202,12 @@ def verdict(
     reference: Sequence[Any],
     predictions: Sequence[Any],
     counted: Sequence[Any],
-    scores: tuple[float | None, float] | None = None,
 ) -> tuple[bool, bool]:
     """Return whether a build ships the form, and whether the samples prove that it meets the limits too."""
-    score = metric.compare(reference, predictions) if scores is None else scores[0]
+    score = metric.compare(reference, predictions)
     if score is None:
         return False, False
-    low = lowest_score(metric, reference, predictions) if scores is None else scores[1]
+    low = lowest_score(metric, reference, predictions)
     objects = sum(len(one.scores) for one in reference) if metric.objects else 0
     fidelity = Fidelity(
         Score(metric.name, score),

@@ -27,7 +27,7 @@ from edgekit.runtime import Session
 from tests.benchmarks.scoreboard.networks import NETWORKS, Network, card_of, draw, prepare, samples_of
 
 TARGETS = ("ort", "tflite", "openvino")
-HEAD = f"{'network':22}{'variant':24}{'metric':20}{'build':>7}{'held out':>9}{'low':>7}  verdict"
+HEAD = f"{'network':22}{'variant':24}{'metric':20}{'build (low)':>15}{'held out':>9}{'low':>7}  verdict"
 
 
 def main() -> None:
@@ -40,20 +40,26 @@ def main() -> None:
     networks = [NETWORKS[name] for name in options.networks] or draw(options.seed)
     drawn = "" if options.networks else f" (seed {options.seed})"
     print(f"{', '.join(network.name for network in networks)}{drawn}\n{HEAD}", flush=True)
-    below = shipped = 0
+    below = silent = shipped = 0
     with TemporaryDirectory() as temporary:
         for network in networks:
             folder = (options.folder or Path(temporary)) / network.name
             prepare(network, folder)
-            for row, is_below in judge(network, folder, options.target or TARGETS):
+            for row, is_below, is_silent in judge(network, folder, options.target or TARGETS):
                 print(row, flush=True)
                 shipped, below = shipped + 1, below + is_below
-    print(f"{shipped} int8 variants shipped, {below} of them below the limit on held-out samples")
+                silent += is_below and is_silent
+    print(
+        f"{shipped} int8 variants shipped, {below} of them below the limit on held-out samples, {silent} "
+        "without a word of the build"
+    )
 
 
-def judge(network: Network, folder: Path, targets: list[str] | tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    """Build a network; yield a row for each int8 variant that the build ships, and whether it is below its
-    limit on the held-out samples."""
+def judge(
+    network: Network, folder: Path, targets: list[str] | tuple[str, ...]
+) -> Iterator[tuple[str, bool, bool]]:
+    """Build a network; yield a row for each int8 variant that the build ships, whether it is below its limit
+    on the held-out samples, and whether the build says that it is proved."""
     before = cpu_s()
     path, ended = build(folder, targets)
     used = cpu_s() - before
@@ -72,17 +78,21 @@ def judge(network: Network, folder: Path, targets: list[str] | tuple[str, ...]) 
         with Session(bundle, variant=variant.name, strict=True, threads=1) as session:
             fidelity = judged.evaluate([session.run(sample) for sample in samples], prove=True)
         missed = Goal().missed(fidelity)
-        yield as_row(network, variant.name, variant.evidence, fidelity, missed), bool(missed)
+        is_proved = "not_proved" not in variant.evidence.get("agreement", {})
+        yield as_row(network, variant.name, variant.evidence, fidelity, missed), bool(missed), is_proved
     print(f"{network.name:22}{used:.0f} CPU s", flush=True)
 
 
 def as_row(network: Network, name: str, evidence: object, fidelity: Fidelity, missed: str) -> str:
     agreement = evidence.get("agreement") if isinstance(evidence, dict) else None
-    built = f"{agreement['value']:.3f}{'?' * ('not_proved' in agreement)}" if agreement else "-"
+    built = "-"
+    if agreement:
+        low = f" ({agreement['low']:.3f})" if "low" in agreement else ""
+        built = f"{agreement['value']:.3f}{low}{'?' * ('not_proved' in agreement)}"
     low = "" if fidelity.proof is None else f"{fidelity.proof.low:.3f}"
     score = fidelity.score
     return (
-        f"{network.name:22}{name:24}{score.metric:20}{built:>7}{score.value:>9.3f}{low:>7}  "
+        f"{network.name:22}{name:24}{score.metric:20}{built:>15}{score.value:>9.3f}{low:>7}  "
         f"{missed or Goal().not_proved(fidelity) or 'passes'}"
     )
 

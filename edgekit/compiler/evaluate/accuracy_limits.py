@@ -98,7 +98,7 @@ class Goal:
             missed = _changed(metric, fidelity.changes, chance_of)
         else:
             missed = _below(fidelity.score, metric.minimum, chance_of)
-        return missed or _lost(retained, 1 - KEPT_DROP, basis, strict) or _disproved(metric, fidelity)
+        return missed or _lost(retained, 1 - KEPT_DROP, basis, strict) or _disproved(fidelity)
 
     def has_margin(self, fidelity: Fidelity | None) -> bool:
         """Return whether the search may end with a variant, by its score on the validation samples: it leaves
@@ -127,7 +127,7 @@ class Goal:
         metric, proof = metric_named(fidelity.score.metric), fidelity.proof
         if self != Goal() or metric is None or proof is None:
             return ""
-        more = _more(metric, fidelity)
+        more = max(_more(metric, fidelity), _more_for_interval(metric, fidelity))
         unproved = [f"{metric.name} of at least {metric.low:.2f}"] if more else []
         if proof.loss is not None and (more_labels := _more_labels(proof.loss, proof.samples)):
             unproved.append(f"a loss on labels of at most {100 * LABEL_LOSS_HIGH:g} %")
@@ -139,6 +139,14 @@ class Goal:
             f"not proved on {proof.samples} test samples{objects}: {' and '.join(unproved)}; "
             f"{_remedy(proof.samples, more)}"
         )
+
+    def is_doubtful(self, fidelity: Fidelity) -> bool:
+        """Return whether the samples are enough for the task, but a variant is too close to its limit for
+        them: a more accurate one may be proved."""
+        metric = metric_named(fidelity.score.metric)
+        if self != Goal() or metric is None or metric.counted or fidelity.proof is None:
+            return False
+        return not _more(metric, fidelity) and fidelity.proof.low < metric.low
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -155,13 +163,23 @@ def _remedy(tested: int, more: int) -> str:
 
 
 def _more(metric: TaskMetric, fidelity: Fidelity) -> int:
-    """Return how many more test samples prove the score; 0 if these do."""
+    """Return how many more test samples the task needs for any proof; 0 if these are enough."""
     proof = fidelity.proof
     assert proof is not None
     if fidelity.changes is not None:
         return more_to_count(fidelity.changes.changed, fidelity.changes.total, metric.low)
     missing = max(0, metric.objects - proof.objects) / max(proof.objects, 1)
     return max(0, metric.samples - proof.samples, math.ceil(missing * proof.samples))
+
+
+def _more_for_interval(metric: TaskMetric, fidelity: Fidelity) -> int:
+    """Return how many more test samples prove a score that meets its limit, as an interval's width shrinks
+    with the square root of their number; 0 if these do."""
+    proof, value = fidelity.proof, fidelity.score.value
+    if metric.counted or proof is None or proof.low >= metric.low:
+        return 0
+    width, allowed = value - proof.low, max(value - metric.low, metric.minimum - metric.low)
+    return max(1, math.ceil(proof.samples * ((width / allowed) ** 2 - 1)))
 
 
 def _more_labels(loss: Loss, samples: int) -> int:
@@ -189,19 +207,14 @@ def _changed(metric: TaskMetric, changes: Changes, chance_of: int | None) -> str
     return ""
 
 
-def _disproved(metric: TaskMetric, fidelity: Fidelity) -> str:
-    """Return why the samples contradict the limits, beyond chance, as text."""
-    proof = fidelity.proof
-    if proof is None:
-        return ""
-    loss = proof.loss
+def _disproved(fidelity: Fidelity) -> str:
+    """Return why the samples contradict the limit of the loss on labels, beyond chance, as text."""
+    loss = fidelity.proof.loss if fidelity.proof is not None else None
     if loss is not None and loss.value > LABEL_LOSS and loss.low > 0:
         return (
             f"{100 * loss.value:.1f} % of the float model's score on labels is lost ({100 * loss.low:.1f} to "
             f"{100 * loss.high:.1f} %); at most {100 * LABEL_LOSS:g} % is allowed"
         )
-    if not metric.counted and proof.low < metric.low and not _more(metric, fidelity):
-        return f"{metric.name} has a lower end of {proof.low:.3f}; {metric.low:.3f} is required"
     return ""
 
 

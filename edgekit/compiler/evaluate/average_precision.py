@@ -78,27 +78,34 @@ def upper_average_precision(ground_truth: Sequence[ScoredBoxes], detections: Seq
     if not any(one.matched.any() for one in ranked.values()):
         present = sum(int(one.present.sum()) for one in ranked.values())
         return MAP_OF_RECALL * upper_bound(0, present, CONFIDENCE)
-    return float(np.quantile(_resampled(ranked, len(ground_truth)), CONFIDENCE))
+    return float(np.quantile(_resampled(ranked, bootstrap(len(ground_truth))), CONFIDENCE))
 
 
 def resample_average_precision(
     ground_truth: Sequence[ScoredBoxes],
     detections: Sequence[ScoredBoxes],
+    weights: Array,
     similarity: Similarity = box_overlaps,
 ) -> Array:
-    """Compute the mAP of RESAMPLES bootstrap resamples of the images: float64 [RESAMPLES].
-
-    The same number of images gives the same draws, so that two models can be compared by resample.
+    """Compute the mAP of resamples of the images: float64 [resamples].
 
     Args:
         ground_truth: Objects of each image, at least one in all.
+        weights: How often each image counts: int64 [resamples, images].
     """
-    return _resampled(rank_by_class(ground_truth, detections, similarity), len(ground_truth))
+    return _resampled(rank_by_class(ground_truth, detections, similarity), weights)
 
 
-def _resampled(ranked: Mapping[int, Ranked], count: int) -> Array:
+def bootstrap(count: int) -> Array:
+    """Return how often each sample counts in RESAMPLES bootstrap resamples: int64 [RESAMPLES, count].
+
+    The same number of samples gives the same draws, so that two models can be compared by resample.
+    """
     draws = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
-    weights = np.stack([np.bincount(draw, minlength=count) for draw in draws])
+    return np.stack([np.bincount(draw, minlength=count) for draw in draws])
+
+
+def _resampled(ranked: Mapping[int, Ranked], weights: Array) -> Array:
     values = sum(one.average_precisions(weights) for one in ranked.values())
     classes = sum((weights @ one.present > 0).astype(int) for one in ranked.values())
     return np.asarray(values / np.maximum(classes, 1))

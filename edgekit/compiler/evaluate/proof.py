@@ -1,12 +1,13 @@
 """Statistics of a comparison with the float model: what the samples prove, at one-sided 95 % each.
 
-A proportion of the samples has the bounds of Clopper and Pearson, everything else those of a bootstrap over
-the samples. Equal samples have a bootstrap interval without width, so a task has a least number of samples
-(task_metric.py).
+A proportion of the samples has the bounds of Clopper and Pearson, a loss on labels those of a bootstrap over
+the samples, everything else those of random halves of them. Equal samples have an interval without width, so
+a task has a least number of samples (task_metric.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from edgekit.compiler.evaluate.average_precision import (
     RESAMPLES,
+    bootstrap,
     mean_average_precision,
     resample_average_precision,
 )
@@ -27,6 +29,8 @@ SURE_MARGIN = 0.1
 TAIL = 0.05
 NOTHING = {"mAP": 0.05, "top-1": 0.25}
 """Metric on labels -> score below which a model is worth nothing, or the labels are another model's."""
+MANY_SAMPLES = 128
+"""Number of samples that a limit of a metric with a ``halving_gain`` holds for."""
 SEARCHED = 4096
 """Largest number of samples that a prediction of the necessary number reaches."""
 
@@ -103,16 +107,31 @@ def count_changes(metric: TaskMetric, reference: Sequence[Any], predictions: Seq
 
 
 def lowest_score(metric: TaskMetric, reference: Sequence[Any], predictions: Sequence[Any]) -> float:
-    """Compute the lower end of a variant's score, 0 to 1."""
+    """Compute the lower end of a variant's score, on MANY_SAMPLES if fewer flatter.
+
+    A score of all samples is as far from the true one as that of a random half is from that of all. A
+    bootstrap of a self-mAP is too narrow, because a detection ranks with its own copies: on 21 photographs
+    YOLOX-nano's standard deviation is .015, that of a bootstrap .009, of halves .012.
+    """
     changes = count_changes(metric, reference, predictions)
     if changes is not None:
         return 1 - upper_bound(changes.changed, changes.total)
     if metric.resample is not None:
-        return float(np.quantile(metric.resample(reference, predictions), TAIL))
-    scores = [metric.compare([a], [b]) for a, b in zip(reference, predictions, strict=True)]
-    known = np.array([score for score in scores if score is not None])
-    draws = np.random.default_rng(0).integers(len(known), size=(RESAMPLES, len(known)))
-    return float(np.quantile(known[draws].mean(axis=1), TAIL))
+        value = metric.compare(reference, predictions) or 0.0
+        scores = metric.resample(reference, predictions, _halves(len(reference)))
+    else:
+        each = [metric.compare([a], [b]) for a, b in zip(reference, predictions, strict=True)]
+        known = np.array([score for score in each if score is not None])
+        value, halves = float(known.mean()), _halves(len(known))
+        scores = halves @ known / halves.sum(axis=1)
+    flattery = metric.halving_gain * max(math.log2(MANY_SAMPLES / len(reference)), 0.0)
+    return 2 * value - float(np.quantile(scores, 1 - TAIL)) - flattery
+
+
+def _halves(count: int) -> Array:
+    """Return RESAMPLES random halves of samples, which count 1, the others 0: int64 [RESAMPLES, count]."""
+    order = np.random.default_rng(0).random((RESAMPLES, count)).argsort(axis=1)
+    return (order < (count + 1) // 2).astype(np.int64)
 
 
 def lost_answers(right: Array, still_right: Array) -> Loss | None:
@@ -139,7 +158,8 @@ def lost_precision(
     if base is None or base < NOTHING["mAP"]:
         return None
     value = mean_average_precision(truth, detections) or 0.0
-    one, other = (resample_average_precision(truth, boxes) for boxes in (reference, detections))
+    weights = bootstrap(len(truth))
+    one, other = (resample_average_precision(truth, boxes, weights) for boxes in (reference, detections))
     losses = 1 - other / np.maximum(one, 1e-9)
     low, high = np.quantile(losses, [TAIL, 1 - TAIL])
     return Loss(1 - value / base, float(low), float(high))

@@ -97,6 +97,7 @@ def score_outputs(
     record_scores(variant, fidelity, len(outputs), held_out, before)
     if not_proved := options.goal.not_proved(fidelity):
         variant.evidence["agreement"]["not_proved"] = not_proved
+    variant.doubtful = options.goal.is_doubtful(fidelity)
     missed = options.goal.missed(fidelity, held_out.labelled, before=before)
     if hold_one_value(reference.expected):
         missed = (

@@ -270,10 +270,10 @@ def choose(
     """Test the shortlist, and return its variants. If no candidate is good enough: the best one, rejected or
     shipped by force.
 
-    With ``int8``, if the fastest one fails the test, the most accurate other one is tested too, with a better
-    recipe if it was only measured with the quick one. If there is no other structure, ``further`` measures
-    placements that the search left out. A third is never tested: the more are tested on the same samples, the
-    less a passed test says.
+    With ``int8``, if the fastest one fails the test or is doubtful, the most accurate other one is tested
+    too, with a better recipe if it was only measured with the quick one. If the fastest one fails and there
+    is no other structure, ``further`` measures placements that the search left out. A third is never tested:
+    the more are tested on the same samples, the less a passed test says.
     """
     shipped, variants = shortlist.winners or [best_rejected(shortlist.measured)], list[VariantBuild]()
     for measurement in shipped:
@@ -281,11 +281,13 @@ def choose(
         if not shortlist.winners:
             variants[-1].reject(rejection_reason(measurement, (), shortlist.missed[measurement.config]))
     first = shipped[0].config
-    if options.precision == AUTO or not shortlist.winners or not variants[0].rejected:
+    if options.precision == AUTO or not shortlist.winners:
         return variants  # without a winner, no candidate that is accurate enough is faster than the parent
+    if not (variants[0].rejected or variants[0].doubtful):
+        return variants
     others = [m for m in shortlist.valid if m not in shipped]
     second = _most_accurate([m for m in others if m.config.structure != first.structure])
-    if second is None:
+    if second is None and variants[0].rejected:
         second = further()
     if second is not None and second.config.recipe == QUICK:
         refined = measure(replace(second.config, recipe=better_recipe(second)))
@@ -295,9 +297,10 @@ def choose(
     if second is None:
         return variants
     variant = test(second.config, ())
-    if variant.rejected:
+    if variant.rejected or (variant.doubtful and not variants[0].rejected):
         return variants
-    shortlist.missed[first] = f"on the test samples: {variants[0].reason}"
+    reason = variants[0].reason if variants[0].rejected else variants[0].evidence["agreement"]["not_proved"]
+    shortlist.missed[first] = f"on the test samples: {reason}"
     shortlist.winners = [second]
     return [variant]
 

@@ -87,6 +87,7 @@ class VariantBuild:
         reason: Engine that verified it, or the reason that it was not verified.
         objection: Reason that it would have been rejected if it were not forced; "" if there is none.
         title: Its name in the bundle. "" means one of its profile and precision.
+        doubtful: Whether it meets its accuracy limit on the test samples, but they do not prove that.
     """
 
     target: BuildTarget
@@ -102,6 +103,7 @@ class VariantBuild:
     reason: str = "not verified yet"
     objection: str = ""
     title: str = ""
+    doubtful: bool = False
 
     @property
     def name(self) -> str:

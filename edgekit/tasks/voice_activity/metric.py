@@ -20,4 +20,4 @@ def decision_margin(prediction: VoiceActivity) -> float:
     return abs(prediction.probability - prediction.threshold)
 
 
-METRIC = TaskMetric("decision agreement", decision_agreement, minimum=0.98, low=0.9, margin=decision_margin)
+METRIC = TaskMetric("decision agreement", decision_agreement, minimum=0.98, margin=decision_margin)

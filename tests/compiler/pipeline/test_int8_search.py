@@ -213,7 +213,7 @@ def test_what_is_tested_second_has_a_better_recipe() -> None:
 
     def test(config: CandidateConfig, before: object) -> Any:
         tested.append(config)
-        return SimpleNamespace(rejected=config != refined.config, reason="too few")
+        return SimpleNamespace(rejected=config != refined.config, doubtful=False, reason="too few")
 
     shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
     measure = {refined.config: refined}.__getitem__
@@ -239,7 +239,13 @@ def test_nothing_is_tested_second_if_no_candidate_is_faster_than_the_parent() ->
         return rejected
 
     shortlist = Shortlist(both, {m.config: "" for m in both}, both, [])
-    (variant,) = choose(BuildOptions("int8"), shortlist, test, pytest.fail, lambda: pytest.fail("further"))
+    (variant,) = choose(
+        BuildOptions("int8"),
+        shortlist,
+        test,
+        lambda _: pytest.fail("measure"),
+        lambda: pytest.fail("further"),
+    )
     assert (tested, variant.reason) == ([both[0].config], "1.10x the time of fp32")
 
 
@@ -270,6 +276,40 @@ def test_placements_that_were_inaccurate_on_one_target_are_left_out_on_the_next(
     assert second in placements(alone, "tflite")  # its search is not the one that learned from ort
 
 
+@pytest.mark.parametrize("second_is_proved", [False, True])
+def test_a_doubtful_variant_is_shipped_only_if_the_most_accurate_other_one_is_not_proved(
+    second_is_proved: bool,
+) -> None:
+    def measured(placement: str, snr_db: float, ratio: float) -> Measurement:
+        return Measurement(CandidateConfig(placement), Fidelity(Score("SNR", snr_db, "dB"), snr_db), ratio)
+
+    first, second = measured("all", 25.0, 0.5), measured("256 columns", 28.0, 0.7)
+
+    def test(config: CandidateConfig, before: object) -> Any:
+        doubtful = config == first.config or not second_is_proved
+        evidence = {"agreement": {"not_proved": "not proved on 43 test samples"}}
+        return SimpleNamespace(config=config, rejected=False, doubtful=doubtful, evidence=evidence)
+
+    def measure(config: CandidateConfig) -> Measurement:
+        pytest.fail(f"{config} is measured")
+
+    def further() -> Measurement:
+        pytest.fail("placements that the search left out are measured")
+
+    shortlist = Shortlist([first, second], {first.config: "", second.config: ""}, [first, second], [first])
+    (shipped,) = choose(BuildOptions("int8"), shortlist, test, measure, further)
+    losses = {str(entry["choice"]): entry["lost"] for entry in shortlist.entries()}
+    if second_is_proved:
+        assert shipped.config == second.config
+        assert losses[str(first.config)] == "on the test samples: not proved on 43 test samples"
+    else:
+        assert shipped.config == first.config
+        assert losses[str(first.config)] == ""
+    only = Shortlist([first], {first.config: ""}, [first], [first])
+    (shipped,) = choose(BuildOptions("int8"), only, test, measure, further)
+    assert shipped.config == first.config
+
+
 def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_fails_the_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +321,7 @@ def test_a_placement_that_the_search_left_out_is_measured_if_the_only_good_one_f
 
     def test(config: CandidateConfig, before: object) -> Any:
         tested.append(config)
-        return SimpleNamespace(rejected=config.placement == "all", reason="too few")
+        return SimpleNamespace(rejected=config.placement == "all", doubtful=False, reason="too few")
 
     version = target.executor().engine_version()
     with Candidates(data.search_context, target, target.rules, None, version) as made:

@@ -15,4 +15,4 @@ def count_agreement(reference: Sequence[Count], predictions: Sequence[Count]) ->
     return max(0.0, 1 - error / people) if people else None
 
 
-METRIC = TaskMetric("count agreement", count_agreement, minimum=0.95, low=0.9)
+METRIC = TaskMetric("count agreement", count_agreement, minimum=0.95)
