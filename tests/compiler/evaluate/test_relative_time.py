@@ -59,6 +59,13 @@ def test_rounds_are_counted_and_no_clock_ends_them(
     assert len(given.left) == left
 
 
+def test_of_short_runs_an_interrupted_one_is_no_pair_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = [0.0005, 0.0009, 0.0005, 0.0009]  # of each four runs, two take longer
+    monkeypatch.setattr(relative_time, "turns", lambda *_: [[0.001] * 16, interrupted * 4])
+    timed = RelativeTimer(NEVER_RUN, {"x": np.zeros(1, np.float32)})
+    assert timed.ratio(NEVER_RUN) == 0.5
+
+
 class Clocked:
     """Runner whose runs take given seconds of a clock that only they move."""
 
