@@ -277,6 +277,8 @@ def rewritten(
     Returns:
         A rewritten copy with its observations, or the arguments if there is nothing to rewrite.
     """
+    if not rules.rewrites:
+        return model, observations
     copy, observed = model.clone(), dict(observations)
     kernels = find_kernels(copy, rules, float_nodes)
     integer = {node_name(node) for kernel in kernels for node in kernel.nodes}

@@ -96,6 +96,7 @@ class Candidates:
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._kernels = find_kernels(context.model, rules)
         self._blocks = find_blocks(context.model, self._kernels)
+        self._floats: dict[str, frozenset[str]] = {}
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
         self._opened = 0
@@ -123,12 +124,14 @@ class Candidates:
         distinct: dict[object, str] = {}
         for name in self.rules.placements:
             rules = rules_of(name, self.rules)
-            distinct.setdefault((floats_of(name, self._kernels), rules.centred, rules.activations), name)
+            distinct.setdefault((self.floats_of(name), rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
     def floats_of(self, placement: str) -> frozenset[str]:
         """Return the names of the nodes that stay float in a placement."""
-        return floats_of(placement, self._kernels)
+        if placement not in self._floats:  # a search asks hundreds of times
+            self._floats[placement] = floats_of(placement, self._kernels)
+        return self._floats[placement]
 
     def under(self, rules: Rules) -> Candidates:
         """Return candidates by other rules, which are timed against the same parent, while this is open."""

@@ -33,9 +33,7 @@ class SearchContext:
         evaluator: Scores outputs for ``validation``.
         digest: Digest of the model, the samples and the card; a part of the key of each cached measurement.
         weight_cache, range_cache, noise: Results that candidates share; ``noise`` by the names of the blocks.
-        inaccurate: Placements that were far from accurate enough on a target. Engines differ little in it:
-            self-mAP of seven placements of YOLOX-nano, rounded to nearest, differs by .03 at most between
-            ONNX Runtime, OpenVINO and LiteRT, except for one that is worse on LiteRT.
+        inaccurate: Placements that were far from accurate enough on an earlier target of the build.
     """
 
     model: ir.Model

@@ -5,8 +5,7 @@ Only decisions are made here; the caller passes the function that measures a can
 a time limit ends it only if the user set one. ``search_fastest`` (``--precision int8``) looks for the fastest
 candidate that is accurate enough:
 
-    1. every placement, rounded to nearest (the quick recipe), until they get slower; those that were far from
-       accurate enough on an earlier target of the build wait
+    1. every placement, rounded to nearest (the quick recipe), until they get slower; the unlikely ones wait
     2. from the fastest on, those that are faster than the float parent: better recipes, if they may be
        enough; of placements that differ by less than timing noise, one that is good enough comes first, then
        the one with the fewest multiplications in float
@@ -21,7 +20,7 @@ candidate that is accurate enough:
     3. if accuracy can still improve: the parts with the most noise stay in float (``sensitivity``)
 
 A placement that is not faster than the float parent is dropped: no recipe makes it faster.
-``untimed.search_untimed`` is for targets that are not timed.
+``search_untimed`` is for targets that are not timed.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ def search_fastest(
             that is good enough (which is quick), are measured in any case.
         unlikely: Placements that are measured only if no other one is good enough.
 
-    Returns:
-        All measurements, in order.
+    Returns all measurements, in order.
     """
     return _FastestSearch(
         floats_of, measure, find_float_regions, is_good_enough, may_be_enough, has_time
