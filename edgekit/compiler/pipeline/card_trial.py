@@ -25,13 +25,7 @@ from edgekit.compiler.evaluate.card_rules import (
 )
 from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels, place_labels
-from edgekit.compiler.evaluate.samples import (
-    FileSamples,
-    Samples,
-    load_samples,
-    read_sample,
-    spread,
-)
+from edgekit.compiler.evaluate.samples import FileSamples, Samples, load_samples, read_sample, spread
 from edgekit.compiler.evaluate.text_files import is_line
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.better_card import (
