@@ -2,8 +2,7 @@
 
 with labels        a card with which the model is worth nothing stops the build, and the lines that are most
                    likely wrong are named; of another one a better card is offered, if there is one
-without labels     what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py,
-                   text_card_rules.py)
+without labels     what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py)
 """
 
 from __future__ import annotations
