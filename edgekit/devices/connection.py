@@ -67,19 +67,18 @@ class Connection:
         self.notify = notify
         self._reached = False
 
-    def ask(self, request: Mapping[str, Json], payload: Payload | None = None) -> Any:
+    def ask(self, request: Mapping[str, Json]) -> Any:
         """Send a request and return the answer. A request that is sent again must not do harm.
 
         Args:
             request: With ``do``, the name of what the script is to do.
-            payload: Gives the bytes that follow, from the beginning at each try.
 
         Raises:
             NoPython: there is none to ask.
             DeviceError: the device can't be reached, the connection is lost again and again, or what was
                 asked for failed there.
         """
-        return self._retried(lambda: self._once(request, payload))
+        return self._retried(lambda: self._once(request))
 
     def send(self, content: bytes, digest: str, *, unpack: bool) -> int:
         """Send a file to the device, starting at the byte that an earlier connection reached.
@@ -93,7 +92,7 @@ class Connection:
         """
 
         def send_the_rest() -> int:
-            state = self._once({"do": "received", "digest": digest}, None)
+            state = self._once({"do": "received", "digest": digest})
             try:
                 whole, received = bool(state["whole"]), int(state["bytes"])
             except (KeyError, TypeError, ValueError) as problem:
@@ -124,7 +123,7 @@ class Connection:
                 time.sleep(wait_s)
         raise AssertionError  # the last wait is None
 
-    def _once(self, request: Mapping[str, Json], payload: Payload | None) -> Any:
+    def _once(self, request: Mapping[str, Json], payload: Payload | None = None) -> Any:
         process = transport.start(self.address, COMMAND)
         with process:
             try:

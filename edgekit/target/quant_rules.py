@@ -6,7 +6,7 @@ rows of data, each with its source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.target.profile import Profile
@@ -185,8 +185,6 @@ class Rules:
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.
-        forbidden: Forms that the engine refuses or computes wrongly, each with its source: for readers of the
-            rules, no code looks at it.
     """
 
     target: str
@@ -203,4 +201,3 @@ class Rules:
     placements: tuple[str, ...] = ("all",)
     rewrites: tuple[str, ...] = ()
     weight_forms: tuple[WeightForm, ...] = ()
-    forbidden: tuple[tuple[str, str], ...] = field(default=())

@@ -21,14 +21,7 @@ from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.constants import Constants
-from edgekit_coreml.values import (
-    HALF_EPSILON,
-    NARROW_CONSTANTS,
-    Shape,
-    Value,
-    narrowed,
-    stored_dtype,
-)
+from edgekit_coreml.values import HALF_EPSILON, NARROW_CONSTANTS, Shape, Value, narrowed, stored_dtype
 from edgekit_coreml.vendor import coremltools
 
 __all__ = ["Builder", "Value", "lower"]

@@ -26,15 +26,7 @@ from edgekit.system.cpu import instruction_sets
 from edgekit.system.interrupts import kept_signal_stack
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
-from edgekit_openvino.run import (
-    BF16,
-    BIN_FILE,
-    PRECISION_NAMES,
-    XML_FILE,
-    engine_version,
-    openvino,
-    plain,
-)
+from edgekit_openvino.run import BF16, BIN_FILE, PRECISION_NAMES, XML_FILE, engine_version, openvino, plain
 
 WINDOW = "sliding_window"
 """The artifact's option: tokens that a token sees in a sliding layer, its own included."""

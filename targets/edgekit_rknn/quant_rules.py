@@ -39,6 +39,8 @@ FUSIONS = (
 
 def rules(profile: Profile) -> Rules:
     """Return rules: int8 for every chip of the family, with one compiler and one kind of pairs."""
+    # An output without a pair behind a Conv with pairs before it is computed in float16 (MEASURED). load_onnx
+    # refuses newer opsets: "Unsupport onnx opset 20, need <= 19!"
     return Rules(
         target=profile.name,
         activations="int8",
@@ -52,12 +54,5 @@ def rules(profile: Profile) -> Rules:
             "float",
             "one scale for an activation; YOLOX-nano's stem has 0.28 of noise in such a scale, and all"
             " else 0.016",
-        ),
-        forbidden=(
-            (
-                "an output without a pair behind a Conv with pairs before it",
-                f"{MEASURED}: it is computed in float16",
-            ),
-            ("opset 20 or newer", 'load_onnx: "Unsupport onnx opset 20, need <= 19!"'),
         ),
     )

@@ -44,10 +44,10 @@ class Table:
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
             raise self._damaged()
 
-    def number(self, slot: int, form: str, default: float = 0) -> Any:
-        """Read a number in ``struct``'s form, e.g. ``i``."""
+    def number(self, slot: int, form: str) -> Any:
+        """Read a number in ``struct``'s form, e.g. ``i``; 0 if it is omitted."""
         pos = self.place(slot)
-        return default if pos is None else self._number(f"<{form}", pos)
+        return 0 if pos is None else self._number(f"<{form}", pos)
 
     def place(self, slot: int) -> int | None:
         """Return the offset of a field in bytes, or None if it is omitted."""
@@ -82,27 +82,22 @@ class Table:
 
     def text(self, slot: int) -> str:
         """Read a text, or "". Invalid UTF-8 is replaced."""
-        start, count = self._vector(slot, 1)
-        if count > TEXT_LIMIT_BYTES:
-            raise DamagedFileError(
-                f"{self.description} has a text of {count} bytes; at most {TEXT_LIMIT_BYTES} are supported"
-            )
-        return bytes(self._data[start : start + count]).decode("utf-8", "replace")
+        return self._text(*self._vector(slot, 1))
 
     def texts(self, slot: int, limit: int) -> list[str]:
         """Read a vector of texts."""
         start, count = self._vector(slot, 4)
         if count > limit:
             raise DamagedFileError(f"{self.description} has {count} strings; at most {limit} are supported")
-        strings = []
-        for pos in range(start, start + 4 * count, 4):
-            begin, size = self._counted(self._forward(pos), 1)
-            if size > TEXT_LIMIT_BYTES:
-                raise DamagedFileError(
-                    f"{self.description} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
-                )
-            strings.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
-        return strings
+        starts = range(start, start + 4 * count, 4)
+        return [self._text(*self._counted(self._forward(pos), 1)) for pos in starts]
+
+    def _text(self, start: int, size: int) -> str:
+        if size > TEXT_LIMIT_BYTES:
+            raise DamagedFileError(
+                f"{self.description} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
+            )
+        return bytes(self._data[start : start + size]).decode("utf-8", "replace")
 
     def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:
         """Return the offset of a vector's first element in bytes, and the number of elements."""

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.proof import (
-    USED_SAMPLES,
-    Changes,
-    Loss,
-    more_to_count,
-    samples_with_test,
-)
+from edgekit.compiler.evaluate.proof import USED_SAMPLES, Changes, Loss, more_to_count, samples_with_test
 from edgekit.compiler.evaluate.task_metric import TaskMetric, metric_named
 from edgekit.tensor_spec import Json
 

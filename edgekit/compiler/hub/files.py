@@ -20,13 +20,7 @@ from typing import Any, NamedTuple
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.hub.address import COMMIT, HubAddress
-from edgekit.compiler.hub.client import (
-    Listed,
-    explained,
-    hub_library,
-    list_repository,
-    receive_file,
-)
+from edgekit.compiler.hub.client import Listed, explained, hub_library, list_repository, receive_file
 from edgekit.compiler.model.external_names import external_names
 from edgekit.compiler.model.hugging_face_folder import INDEX, WEIGHTS, is_read, model_type, preferred_onnx
 from edgekit.errors import BundleError, EdgeKitError, ModelError, printable

@@ -20,14 +20,7 @@ import onnx.defs
 import onnx.helper
 import onnx_ir as ir
 
-from edgekit.compiler.model.rewriting import (
-    PART_OF,
-    int_of,
-    new_node,
-    node_name,
-    put_before,
-    replace_node,
-)
+from edgekit.compiler.model.rewriting import PART_OF, int_of, new_node, node_name, put_before, replace_node
 from edgekit.compiler.model.untrusted import owners_of
 from edgekit.errors import ModelError
 

@@ -2,8 +2,7 @@
 
 with labels        a card with which the model is worth nothing stops the build, and the lines that are most
                    likely wrong are named; of another one a better card is offered, if there is one
-without labels     what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py,
-                   text_card_rules.py)
+without labels     what no right card does stops the build (edgekit/compiler/evaluate/card_rules.py)
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ from edgekit.compiler.evaluate.card_rules import (
 )
 from edgekit.compiler.evaluate.label_score import LabelScore, score_on_labels
 from edgekit.compiler.evaluate.labels import Label, find_labels, place_labels
-from edgekit.compiler.evaluate.samples import (
-    FileSamples,
-    Samples,
-    load_samples,
-    read_sample,
-    spread,
-)
+from edgekit.compiler.evaluate.samples import FileSamples, Samples, load_samples, read_sample, spread
 from edgekit.compiler.evaluate.text_files import is_line
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.better_card import (

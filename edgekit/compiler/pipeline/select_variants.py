@@ -9,13 +9,7 @@ from functools import partial
 
 from edgekit.bundle.evidence import Timing
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
-from edgekit.compiler.evaluate.timing import (
-    REPORTED_RUNS,
-    TIMED_RUNS,
-    confirmed_ratio,
-    opened,
-    time_in_turns,
-)
+from edgekit.compiler.evaluate.timing import REPORTED_RUNS, TIMED_RUNS, confirmed_ratio, opened, time_in_turns
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.pipeline.build_options import BuildOptions
 from edgekit.compiler.pipeline.faults import Faults

@@ -18,12 +18,7 @@ from edgekit.compiler.importers.conversion import open_source_model
 from edgekit.compiler.lowering.shape_adaptation import zero_padding
 from edgekit.compiler.model.onnx_file import signature
 from edgekit.compiler.model.reference import Reference
-from edgekit.compiler.model.shape_sets import (
-    compiled_sizes,
-    further_shapes,
-    largest_shapes,
-    range_of,
-)
+from edgekit.compiler.model.shape_sets import compiled_sizes, further_shapes, largest_shapes, range_of
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.pipeline.build_job import BuildJob
 from edgekit.compiler.pipeline.build_request import BuildRequest

@@ -54,10 +54,7 @@ from edgekit.compiler.pipeline.variant_build import (
     runs_here,
 )
 from edgekit.compiler.pipeline.ways_out import with_ways_out
-from edgekit.compiler.pipeline.weight_only import (
-    add_weight_only,
-    find_weight_forms,
-)
+from edgekit.compiler.pipeline.weight_only import add_weight_only, find_weight_forms
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError

@@ -18,9 +18,7 @@ from edgekit.compiler.evaluate.noise_floor import with_exact_transforms, with_pe
 from edgekit.compiler.evaluate.relative_time import FASTER
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import saturating_outputs
-from edgekit.compiler.evaluate.timing import (
-    Timed,
-)
+from edgekit.compiler.evaluate.timing import Timed
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.pipeline.faults import Fault, Faults, traceback_path

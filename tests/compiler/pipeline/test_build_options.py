@@ -7,12 +7,7 @@ import pytest
 
 from edgekit.compiler.evaluate.accuracy_limits import Goal
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
-from edgekit.compiler.pipeline.build_options import (
-    PRECISIONS,
-    BuildOptions,
-    build_options,
-    parse_max_drop,
-)
+from edgekit.compiler.pipeline.build_options import PRECISIONS, BuildOptions, build_options, parse_max_drop
 from edgekit.compiler.pipeline.build_request import BuildRequest
 from edgekit.errors import UsageError
 

@@ -16,12 +16,7 @@ from hypothesis import strategies as st
 from edgekit.compiler.compress.channel_groups import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.onnx_file import open_model
-from edgekit.compiler.pipeline.memory_need import (
-    ModelBytes,
-    memory_need,
-    model_bytes,
-    seconds_need,
-)
+from edgekit.compiler.pipeline.memory_need import ModelBytes, memory_need, model_bytes, seconds_need
 from tests.fixtures import models
 
 SIZES = st.integers(0, 1 << 34)

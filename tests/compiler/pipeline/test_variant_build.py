@@ -14,11 +14,7 @@ from edgekit.compiler.pipeline import select_variants, variant_build
 from edgekit.compiler.pipeline.faults import Faults
 from edgekit.compiler.pipeline.select_variants import time_variants
 from edgekit.compiler.pipeline.try_variant import compile_float, try_variant
-from edgekit.compiler.pipeline.variant_build import (
-    VariantBuild,
-    run_reference,
-    runs_here,
-)
+from edgekit.compiler.pipeline.variant_build import VariantBuild, run_reference, runs_here
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
 from edgekit.target.build_target import BuildTarget, resolve

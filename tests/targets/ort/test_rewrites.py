@@ -8,12 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from edgekit_ort.compile import compile_model
-from edgekit_ort.fast_forms import (
-    LEAST_ELEMENTS,
-    with_older_opset,
-    with_prelu_written_out,
-    with_quick_gelu,
-)
+from edgekit_ort.fast_forms import LEAST_ELEMENTS, with_older_opset, with_prelu_written_out, with_quick_gelu
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.run import open_session
 

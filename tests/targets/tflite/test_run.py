@@ -21,13 +21,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.registry import compiler
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
-from tests.targets.engine_trial import (
-    load,
-    profile,
-    put_down,
-    specs,
-    with_shapes,
-)
+from tests.targets.engine_trial import load, profile, put_down, specs, with_shapes
 
 ROOT = Path(__file__).resolve().parents[3]
 needs_tflite = pytest.mark.needs_tflite

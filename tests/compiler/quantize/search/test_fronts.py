@@ -15,13 +15,7 @@ from edgekit.compiler.quantize.search.fronts import (
     preferred,
     rejection_reason,
 )
-from edgekit.compiler.quantize.search.measurement import (
-    BASELINE,
-    DEFAULT,
-    TIE,
-    CandidateConfig,
-    Measurement,
-)
+from edgekit.compiler.quantize.search.measurement import BASELINE, DEFAULT, TIE, CandidateConfig, Measurement
 
 
 def point(name: str, self_map: float, ratio: float | None) -> Measurement:

@@ -8,12 +8,7 @@ import pytest
 
 from edgekit.compiler.model.onnx_file import open_model
 from edgekit.compiler.quantize.placement.kernels import find_kernels
-from edgekit.compiler.quantize.search.sensitivity import (
-    MOST_PARTS,
-    find_blocks,
-    float_regions,
-    part_to_split,
-)
+from edgekit.compiler.quantize.search.sensitivity import MOST_PARTS, find_blocks, float_regions, part_to_split
 from edgekit.target.quant_rules import Fusion, OpRule, Rules
 from tests.fixtures import models
 
