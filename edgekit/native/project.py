@@ -22,8 +22,6 @@ from edgekit.native.support import LITERT, OPENVINO, ORT, described, predicts, r
 from edgekit.processing.generation import is_generation
 from edgekit.system.atomic_files import new_folder
 
-KOTLIN_VERSION = "2.2.0"
-"""Version of Kotlin in the projects for Android; the wrapper needs no newer language."""
 CORE = ("include", "source")
 MODEL = "model.edgekit"
 LIBRARY = "library.cpp"

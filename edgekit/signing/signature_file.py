@@ -17,7 +17,13 @@ from edgekit.tensor_spec import Json
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://model_signing/signature/v1.0"
-LIMIT_BYTES = 65_536
+STATEMENT_LIMIT_BYTES = 65_536
+MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+SUFFIX = ".sig"
+"""A signature lies beside its bundle: ``detector.edgekit.sig``."""
+LIMIT_BYTES = 262_144
+"""Of a signature file."""
 
 
 def statement_of(name: str, digest: str) -> bytes:
@@ -50,7 +56,7 @@ def signed_digest(statement: bytes) -> str:
     Raises:
         JsonError: it is malformed, of another kind, or about a folder.
     """
-    decoded = strict_json.decode(statement, "its statement", LIMIT_BYTES)
+    decoded = strict_json.decode(statement, "its statement", STATEMENT_LIMIT_BYTES)
     _expect(_member(decoded, "_type") == STATEMENT, "its statement is not in-toto's version 1")
     _expect(_member(decoded, "predicateType") == PREDICATE, "it is not OpenSSF model signing's version 1.0")
     method = _member(decoded, "predicate", "serialization", "method")
@@ -83,13 +89,6 @@ def _member(value: Json, *keys: str) -> Json:
 def _expect(holds: bool, reason: str) -> None:
     if not holds:
         raise JsonError(reason)
-
-
-MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-SUFFIX = ".sig"
-"""A signature lies beside its bundle: ``detector.edgekit.sig``."""
-LIMIT_BYTES = 262_144
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ DB_LIMIT = 330.0
 """Largest SNR of two arrays of float64 that differ: 20 log10(2^53) is 319 dB."""
 SLICES = 10
 CORES_LIMIT = 4096
-PROBLEM_CHARS = 200
 COLUMNS = ("variant", "engine", "golden vectors", "p50", "p95", "last tenth")
 FORM: dict[str, tuple[str, ...]] = {
     "report": ("bundle", "device", "results"),

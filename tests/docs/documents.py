@@ -32,7 +32,7 @@ def python_blocks(text: str) -> list[Block]:
     >>> [block.runs for block in python_blocks("```python\\n```\\n<!-- fragment -->\\n```python\\n```")]
     [True, False]
     """
-    found = re.finditer(r"^(<!-- fragment -->\n)?```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    found = re.finditer(rf"^({FRAGMENT}\n)?```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [Block(m[2], text[: m.start(2)].count("\n") + 1, m[1] is None) for m in found]
 
 

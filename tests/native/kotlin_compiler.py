@@ -14,13 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from edgekit.native import build
-from edgekit.native.project import KOTLIN_VERSION
 from edgekit.system.cache_folder import cache_folder
 from tests.native.library import TEST_FLAGS
 
 WRAPPER = build.FOLDER / "kotlin" / "wrapper"
 ON_ANY_JVM = [WRAPPER / name for name in ("Native.kt", "Results.kt", "Session.kt")]
 """Sources of the wrapper that do not need Android's classes."""
+KOTLIN_VERSION = "2.2.0"
+"""Version in the projects for Android; the wrapper needs no newer language."""
 LANGUAGE = KOTLIN_VERSION.rpartition(".")[0]
 FLAGS = ("-no-reflect", "-Werror", "-language-version", LANGUAGE, "-api-version", LANGUAGE)
 LOCK = Path(__file__).parent / "kotlin" / "kotlin-compiler.lock"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from edgekit.errors import MissingDependency, SignatureError, UsageError
 from edgekit.signing import TrustedKeys
-from edgekit.signing.signature_file import parse_signature_file
+from edgekit.signing.signature_file import parse_signature_file, signed_digest, statement_of
 from edgekit.signing.signing_keys import load_private_key
 from edgekit.signing.trusted_keys import sign_file
+from edgekit.system.formats.strict_json import JsonError
 from tests.fixtures.keys import KINDS, key_files
 
 pytest.importorskip("cryptography")
@@ -197,3 +198,9 @@ def test_what_is_written_is_read_back(tmp_path: Path, file: Path) -> None:
     private, _ = key_files(tmp_path, "a", KINDS["Ed25519"]())
     parsed = parse_signature_file(signed(file, private).read_bytes())
     assert parse_signature_file(parsed.encode()) == parsed
+
+
+def test_a_statement_has_a_limit_of_its_own() -> None:
+    """A signature file may have four times as many bytes."""
+    with pytest.raises(JsonError, match="the limit is 65536"):
+        signed_digest(statement_of("x" * 70_000, "0" * 64))
