@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from edgekit.native import build
-from tests.native.kotlin_compiler import FLAGS, KOTLIN_VERSION, WRAPPER, compile_kotlin
+from edgekit.native.project import KOTLIN_VERSION, MODEL
+from tests.native.kotlin_compiler import FLAGS, WRAPPER, compile_kotlin
 
 KOTLIN, SWIFT = build.FOLDER / "kotlin", build.FOLDER / "swift"
 HEADER = (build.INCLUDE / "edgekit.h").read_text("utf-8")
@@ -49,7 +50,8 @@ def test_numbers_and_functions_are_the_header_s() -> None:
 @pytest.mark.needs_kotlin
 def test_the_android_project_has_no_syntax_error(tmp_path: Path) -> None:
     """Without Android's classes, in EDGEKIT_ANDROID_JAR, errors of other kinds are expected."""
-    screens = [*WRAPPER.glob("*.kt"), *(KOTLIN / "app").rglob("*.kt")]
+    androidx = (Path(__file__).parent / "androidx").glob("*.kt")
+    screens = [*WRAPPER.glob("*.kt"), *(KOTLIN / "app").rglob("*.kt"), *androidx]
     android = os.environ.get("EDGEKIT_ANDROID_JAR")
     if android:
         assert compile_kotlin(screens, tmp_path / "classes", [*FLAGS, "-cp", android]) == ""
@@ -78,15 +80,24 @@ def test_the_gradle_files_agree() -> None:
     assert {f'":{path.parent.name}"' for path in modules} == set(re.findall(r'":\w+"', settings))
     sdk = [re.findall(r"(?:minSdk|compileSdk) = (\d+)", path.read_text("utf-8")) for path in modules]
     assert sdk == [["35", "26"], ["35", "26"]]
+    app = (KOTLIN / "app/app/build.gradle.kts").read_text("utf-8")
+    assert f'noCompress += "{MODEL.rpartition(".")[2]}"' in app
+    properties = (KOTLIN / "app/gradle/wrapper/gradle-wrapper.properties").read_text("utf-8")
+    version, digest = re.findall(r'(?:gradleVersion|distributionSha256Sum) = "(.*?)"', root)
+    assert f"distributions/gradle-{version}-bin.zip\n" in properties
+    assert f"distributionSha256Sum={digest}\n" in properties
 
 
-def test_the_android_manifest_names_the_screen() -> None:
+def test_the_android_manifest_names_the_screens() -> None:
     namespace = "{http://schemas.android.com/apk/res/android}"
-    (activity,) = ET.parse(KOTLIN / "app/app/src/main/AndroidManifest.xml").iter("activity")
-    screen = (
-        KOTLIN / "app/app/src/main/kotlin/org/edgekit/app" / f"{activity.get(f'{namespace}name', '')[1:]}.kt"
-    )
-    assert "package org.edgekit.app\n" in screen.read_text("utf-8")
+    manifest = ET.parse(KOTLIN / "app/app/src/main/AndroidManifest.xml")
+    activity, camera = manifest.iter("activity")
+    for each in (activity, camera):
+        name = each.get(f"{namespace}name", "")[1:]
+        screen = KOTLIN / "app/app/src/main/kotlin/org/edgekit/app" / f"{name}.kt"
+        assert f"class {name} : " in screen.read_text("utf-8")
+    (permission,) = manifest.iter("uses-permission")
+    assert permission.get(f"{namespace}name") == "android.permission.CAMERA"
     assert [action.get(f"{namespace}name") for action in activity.iter("action")] == [
         "android.intent.action.MAIN"
     ]

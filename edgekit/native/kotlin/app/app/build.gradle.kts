@@ -24,4 +24,9 @@ android {
 
 kotlin { compilerOptions { jvmTarget = JvmTarget.JVM_17 } }
 
-dependencies { implementation(project(":edgekit")) }
+dependencies {
+    implementation(project(":edgekit"))
+    implementation("androidx.activity:activity:1.9.3")
+    implementation("androidx.camera:camera-camera2:1.4.2")
+    implementation("androidx.camera:camera-lifecycle:1.4.2")
+}

@@ -1,13 +1,9 @@
 package org.edgekit.app
 
 import android.app.Activity
-import android.content.Context
 import android.content.Intent
 import android.graphics.Bitmap
 import android.graphics.BitmapFactory
-import android.graphics.Canvas
-import android.graphics.Color
-import android.graphics.Paint
 import android.net.Uri
 import android.os.Bundle
 import android.widget.Button
@@ -15,11 +11,9 @@ import android.widget.ImageView
 import android.widget.LinearLayout
 import android.widget.ScrollView
 import android.widget.TextView
-import java.io.File
 import java.io.IOException
 import java.util.concurrent.Executors
 import org.edgekit.EdgeKitException
-import org.edgekit.Prediction
 import org.edgekit.Session
 import org.edgekit.predict
 
@@ -38,8 +32,12 @@ class MainActivity : Activity() {
             text = "Choose a photo"
             setOnClickListener { startActivityForResult(Intent(Intent.ACTION_GET_CONTENT).setType("image/*"), PHOTO) }
         }
+        val camera = Button(this).apply {
+            text = "Camera"
+            setOnClickListener { startActivity(Intent(this@MainActivity, CameraActivity::class.java)) }
+        }
         val column = LinearLayout(this).apply { orientation = LinearLayout.VERTICAL }
-        listOf(button, picture, text).forEach(column::addView)
+        listOf(button, camera, picture, text).forEach(column::addView)
         setContentView(ScrollView(this).apply { addView(column) })
         inBackground { show(null, describe(opened())) }
     }
@@ -95,34 +93,5 @@ class MainActivity : Activity() {
     private companion object {
         const val PHOTO = 1
         const val LONGEST = 2048
-
-        /** Copy a file of the assets to the disk, where libedgekit can open it. */
-        fun asset(context: Context, name: String): File {
-            val file = File(context.filesDir, name)
-            context.assets.open(name).use { from -> file.outputStream().use(from::copyTo) }
-            return file
-        }
-
-        fun describe(session: Session): String {
-            val fallbacks = session.fallbacks.map { "${it.from} -> ${it.to}: ${it.reason}" }
-            return (listOf("runs ${session.active.name}, ${session.active.status}") + fallbacks).joinToString("\n")
-        }
-
-        fun lines(prediction: Prediction): String =
-            prediction.items.joinToString("\n") { "%s  %.2f".format(it.label.ifEmpty { "${it.index}" }, it.score) }
-
-        fun withBoxes(bitmap: Bitmap, prediction: Prediction): Bitmap {
-            val copy = bitmap.copy(Bitmap.Config.ARGB_8888, true)
-            val canvas = Canvas(copy)
-            val paint = Paint().apply {
-                color = Color.RED
-                style = Paint.Style.STROKE
-                strokeWidth = copy.width / 200f
-            }
-            for (box in prediction.items.mapNotNull { it.box }) {
-                canvas.drawRect(box.left, box.top, box.right, box.bottom, paint)
-            }
-            return copy
-        }
     }
 }
