@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from edgekit.native import build
-from edgekit.native.project import KOTLIN_VERSION, MODEL
-from tests.native.kotlin_compiler import FLAGS, WRAPPER, compile_kotlin
+from edgekit.native.project import MODEL
+from tests.native.kotlin_compiler import FLAGS, KOTLIN_VERSION, WRAPPER, compile_kotlin
 
 KOTLIN, SWIFT = build.FOLDER / "kotlin", build.FOLDER / "swift"
 HEADER = (build.INCLUDE / "edgekit.h").read_text("utf-8")
