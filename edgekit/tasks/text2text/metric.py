@@ -16,4 +16,4 @@ def word_agreement(reference: Sequence[WrittenText], predictions: Sequence[Writt
     return max(0.0, 1 - edits / words) if words else None
 
 
-METRIC = TaskMetric("text 1 - WER", word_agreement, minimum=0.95, low=0.9)
+METRIC = TaskMetric("words kept", word_agreement, minimum=0.95, low=0.9)
