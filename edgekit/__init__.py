@@ -81,7 +81,9 @@ _HABITS = {
     "Model": "open",
     "compile": "build",
     "convert": "build",
+    "devices": "edgekit.find_profile(name) describes a target, and `edgekit devices` lists devices",
     "export": "edgekit.Bundle(path).export(variant, folder) writes a variant's files",
+    "inspect": "print(edgekit.Bundle(path).report) prints what a bundle has",
     "load": "open",
     "load_model": "open",
     "optimize": "build",
@@ -89,6 +91,7 @@ _HABITS = {
     "quantize": "edgekit.build(model, targets=..., precision='int8', samples=...) quantizes",
     "report": "edgekit.Bundle(path).report(page) writes one",
     "run": "edgekit.open(path).run(arrays) runs a bundle",
+    "serve": "`edgekit serve BUNDLE` serves a bundle",
     "save": "edgekit.build returns a bundle, which save(path) writes",
     "targets": "edgekit.find_profile(name) describes a target, and `edgekit targets` lists them",
 }

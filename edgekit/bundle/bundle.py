@@ -53,7 +53,10 @@ HABITS = {
     "benchmark": "edgekit.bench(bundle) times it",
     "predict": "edgekit.open(bundle) opens a session, which predicts",
     "run": "edgekit.open(bundle) opens a session, which runs it",
+    "info": "report",
     "session": "edgekit.open(bundle) opens one",
+    "summary": "report",
+    "targets": "{variant.target for variant in bundle.variants} are its targets",
     "verify": "edgekit.verify(bundle) runs its golden vectors",
     "write": "save",
 }

@@ -441,6 +441,8 @@ def basis(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
         smaller = [v for v in scored if v.shrunk is not None]
         kinds = [*([kind] if len(smaller) < len(scored) else []), *(["smaller models"] if smaller else [])]
         basis += f"; {' and '.join(kinds)} on {max(held_out)} of them held out for testing"
+        if any(_score(v, "agreement") for v in scored):
+            basis += f"; {_heading(scored, 'agreement')} of 1: predictions as the float model's"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in variants):
         basis += ", or on all where there were too few to hold some out: use 64 to 128"
     task = next((score for v in variants if (score := _score(v, "task")) and "float" in score), None)

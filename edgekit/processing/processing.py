@@ -200,7 +200,9 @@ def _settings(task: Task, options: Mapping[str, Any]) -> Any:
     allowed = sorted(vars(task.options))
     unknown = sorted(set(options) - set(allowed))
     if unknown:
-        raise UsageError(f"{task.decode} has no option {unknown[0]}; available: {', '.join(allowed)}")
+        is_score = "score" in allowed and unknown[0] in ("conf", "confidence", "threshold")
+        hint = "; did you mean 'score'?" if is_score else ""
+        raise UsageError(f"{task.decode} has no option {unknown[0]}{hint}; available: {', '.join(allowed)}")
     try:
         return replace(task.options, **options)
     except (TypeError, ValueError) as problem:

@@ -340,7 +340,9 @@ def _worded(shown: SamplePrediction, found: Answer, expected: Answer) -> SampleP
     elif isinstance(found.prediction, Classes):
         same = first_class(found) == first_class(expected)
         best, *others = [f"{each.label} {each.score:.2f}" for each in found.prediction]
-        words = (Word("same" if same else "new", best), *(Word("same", f"- {other}") for other in others[:2]))
+        words = (Word("same" if same else "new", best), Word("same", f"(then {', '.join(others[:2])})"))[
+            : 1 + bool(others)
+        ]
     return SamplePrediction(
         shown.variant, shown.summary, shown.text, words=tuple(Word(w.state, printable(w.text)) for w in words)
     )

@@ -117,7 +117,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in LAZY:
-        raise AttributeError(f"module 'edgekit.runtime' has no attribute {name!r}")
+        from edgekit.errors import suggestion  # here: only a wrong name needs it
+
+        hint = suggestion(name, __all__, {"load": "Session", "open": "Session"})
+        raise AttributeError(f"module 'edgekit.runtime' has no attribute {name!r}{hint}")
     module, _, inner = LAZY[name].partition(":")
     loaded = import_module(f"{__name__}.{module}")
     value = getattr(loaded, inner) if inner else loaded

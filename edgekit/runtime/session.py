@@ -375,7 +375,12 @@ class Session(Closing, Generic[Answer]):
             for result in session.stream(frames, order="bgr"):
                 show(result.frame, result.answer)
 
-        Raises UsageError: an option is invalid."""
+        Raises UsageError: an option is invalid, or the frames are a path."""
+        if isinstance(items, (str, bytes, os.PathLike)):
+            raise UsageError(
+                f"stream takes the frames of a video, not {items!r}; read them, e.g. with cv2.VideoCapture, "
+                "or use `edgekit run BUNDLE -i VIDEO --show`"
+            )
         from edgekit.runtime.streaming.stream import Stream
 
         if self._lost_in_fork:

@@ -155,7 +155,8 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
         "",
         "  compared with the source model on 8 files; int8 on 21 of them held out for testing; "
-        "mAP of the float model 0.338; timed on A CPU, 2 threads",
+        "self-mAP of 1: predictions as the float model's; mAP of the float model 0.338; "
+        "timed on A CPU, 2 threads",
     ]
 
 

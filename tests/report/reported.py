@@ -113,7 +113,7 @@ def classified(count: int) -> ShownSamples:
     encoded = base64.b64encode(photo.getvalue()).decode()
     picture = SamplePrediction("", "", "a photograph", encoded, 48, 32)
     right = SamplePrediction("ort-fp32", "the float model", "cat", words=(Word("same", "cat 0.81"),))
-    words = (Word("new", "dog 0.55"), Word("lost", "cat"), Word("same", "- bird 0.11"))
+    words = (Word("new", "dog 0.55"), Word("lost", "cat"), Word("same", "(then bird 0.11)"))
     wrong = SamplePrediction("ort-int8-mixed", "top-1 agreement 0.000", "dog", words=words)
     sample = Sample("1.jpg", "labelled cat", (right, wrong), picture)
 

@@ -54,14 +54,16 @@ def test_a_track_that_is_not_seen_raises_its_alert_when_it_is() -> None:
     zones.add({"name": "Door", "points": corners, "label": "person", "seconds": 1.0}, ["person"])
     seen = Box(1, "person", 0.9, (40, 10, 60, 70))
     coasting = Box(1, "person", 0.0, (40, 10, 60, 70), seen=False)
-    fires, counts = [], []
+    fires, counts, firing = [], [], []
     for box, now in (
         (seen, 0.0), (coasting, 1.0), (coasting, 2.0), (seen, 2.1), (coasting, 2.2), (seen, 2.3),
     ):  # fmt: skip
         fires.append(bool(zones.update([box], 100, 100, now)))
         counts.append(zones.as_json()[0]["count"])
+        firing.append(zones.as_json()[0]["firing"])
     assert fires == [False, False, False, True, False, False]
     assert counts == [1, 0, 0, 1, 0, 1]
+    assert firing == [False, False, False, True, False, True]
 
 
 def test_the_picture_of_an_alert_has_its_box() -> None:

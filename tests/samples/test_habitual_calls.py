@@ -36,6 +36,8 @@ edgekit.open(file)._repr_html_().startswith("<table")
 """.strip().splitlines()
 SAYS = {
     "edgekit.load(file)": "did you mean 'open'?",
+    "edgekit.inspect(file)": "print(edgekit.Bundle(path).report)",
+    "edgekit.runtime.load(file)": "did you mean 'Session'?",
     "edgekit.predict(photo)": "edgekit.open(path).predict(image) predicts",
     "edgekit.targets()": "edgekit.find_profile(name) describes a target",
     "edgekit.convert(model)": "did you mean 'build'?",
@@ -49,6 +51,10 @@ SAYS = {
     "edgekit.Bundle(file).session()": "edgekit.open(bundle) opens one",
     "edgekit.Bundle(file).bench()": "edgekit.bench(bundle) times it",
     "edgekit.Bundle(file).variants[0].export('out')": "bundle.export(name, folder) writes its files",
+    "edgekit.Bundle(file).targets": "{variant.target for variant in bundle.variants} are its targets",
+    "edgekit.build(model, targets='ort', samples=photo)": "in Python edgekit.draft_card",
+    "edgekit.open(file).predict(photo, conf=0.5)": "has no option conf; did you mean 'score'?",
+    "edgekit.open(file).stream('street.mp4')": "read them, e.g. with cv2.VideoCapture",
     "edgekit.open(file).predict([photo, photo])": "[session.predict(item) for item in items]",
     "edgekit.open(file).predict('https://host/cat.jpg')": "predict opens no network: download it first",
     "edgekit.open(file).predict(photo).plot()": "draw(image) returns the image with it",
@@ -86,5 +92,5 @@ def test_a_call_that_cannot_work_says_what_to_write(call: str, names: dict[str, 
     assert SAYS[call] in str(error.value)
 
 
-def test_there_are_37() -> None:
-    assert len(WORKS) + len(SAYS) == 37
+def test_there_are_43() -> None:
+    assert len(WORKS) + len(SAYS) == 43

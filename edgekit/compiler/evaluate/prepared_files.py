@@ -53,8 +53,8 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     assert kind is not None
     if card is None:
         raise SampleError(
-            f"{path} is a {NAMES[kind]}, which needs a card to become an input; build with --card card.toml "
-            "(edgekit model card MODEL -o card.toml drafts one)"
+            f"{path} is a {NAMES[kind]}, which needs a card to become an input; add --card: "
+            "`edgekit model card MODEL -o card.toml` drafts one, in Python edgekit.draft_card"
         )
     source = card.sources()[0]
     if source.kind != kind:

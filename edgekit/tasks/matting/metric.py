@@ -16,4 +16,4 @@ def alpha_agreement(reference: Sequence[Matte], predictions: Sequence[Matte]) ->
     return 1 - float(np.mean([np.abs(a.alpha - b.alpha).mean() for a, b in pairs]))
 
 
-METRIC = TaskMetric("1 - MAD of alpha", alpha_agreement, minimum=0.98)
+METRIC = TaskMetric("alpha kept", alpha_agreement, minimum=0.98)

@@ -19,4 +19,4 @@ def word_accuracy(reference: Sequence[Text], predictions: Sequence[Text]) -> flo
     return max(0.0, 1 - edits / words) if words else None
 
 
-METRIC = TaskMetric("text 1 - WER", word_accuracy, minimum=0.95)
+METRIC = TaskMetric("words kept", word_accuracy, minimum=0.95)

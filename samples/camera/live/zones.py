@@ -25,6 +25,7 @@ class Zone:
         seconds: How long that has to stay.
         since: Track -> when it came in; a track that fired stays in ``fired`` until it leaves.
         count: Tracks in it that the last frame shows: not those that are only expected there.
+        firing: Whether the last frame shows a track that fired.
     """
 
     id: int
@@ -35,12 +36,13 @@ class Zone:
     since: dict[int, float] = field(default_factory=dict)
     fired: set[int] = field(default_factory=set)
     count: int = 0
+    firing: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
             "id": self.id, "name": self.name, "points": [list(point) for point in self.points],
             "label": self.label, "seconds": self.seconds, "count": self.count,
-            "firing": bool(self.fired),
+            "firing": self.firing,
         }  # fmt: skip
 
     def update(self, boxes: Iterable[Box], width: int, height: int, now: float) -> list[Box]:
@@ -63,6 +65,7 @@ class Zone:
             if inside[track].seen and now - since >= self.seconds and track not in self.fired
         ]
         self.fired.update(due)
+        self.firing = any(inside[track].seen for track in self.fired)
         return [inside[track] for track in due]
 
 

@@ -71,8 +71,8 @@ def test_what_does_not_fit_the_card(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         read_sample(sound, SPECS, None)
     assert str(error.value) == (
-        f"{sound} is a sound, which needs a card to become an input; build with --card card.toml (edgekit "
-        "model card MODEL -o card.toml drafts one)"
+        f"{sound} is a sound, which needs a card to become an input; add --card: `edgekit model "
+        "card MODEL -o card.toml` drafts one, in Python edgekit.draft_card"
     )
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(SampleError) as error:

@@ -149,9 +149,8 @@ def test_picture_without_a_card(tmp_path: Path) -> None:
         read_sample(tmp_path / "a.jpg", [IMAGE], None)
     path = tmp_path / "a.jpg"
     assert (
-        str(error.value)
-        == f"{path} is a picture, which needs a card to become an input; build with --card card.toml "
-        "(edgekit model card MODEL -o card.toml drafts one)"
+        str(error.value) == f"{path} is a picture, which needs a card to become an input; add --card: "
+        "`edgekit model card MODEL -o card.toml` drafts one, in Python edgekit.draft_card"
     )
 
 
