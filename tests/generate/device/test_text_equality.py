@@ -133,7 +133,7 @@ def test_a_decoder_with_a_draft_computes_several_tokens_like_single_ones(
         decoder.truncate(0)
         rows = [decoder.forward(tokens[:33], 33), decoder.forward(tokens[33:63], 30)]
         logits.append(np.concatenate([*rows, decoder.forward(tokens[63:])]))  # to the end of the cache
-    np.testing.assert_allclose(*logits, atol=1e-4)
+    np.testing.assert_allclose(logits[1], logits[0], atol=1e-4)
 
 
 def test_logits_are_compared_and_the_result_is_stored() -> None:
