@@ -163,7 +163,7 @@ def test_resamples_are_the_map_of_the_pictures_that_were_drawn() -> None:
 def test_the_lower_end_of_a_mean_is_as_far_from_it_as_its_standard_error_says() -> None:
     scores = np.random.default_rng(4).uniform(0.9, 1, 64)
     metric = TaskMetric("mean", lambda _, found: float(np.mean(found)), minimum=0.95)
-    low, error = lowest_score(metric, scores, scores), float(scores.std() / 8)
+    low, error = lowest_score(metric, list(scores), list(scores)), float(scores.std() / 8)
     assert scores.mean() - low == pytest.approx(1.645 * error, rel=0.2)
 
 
