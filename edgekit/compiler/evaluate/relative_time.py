@@ -112,7 +112,8 @@ class RelativeTimer:
                 times = turns(runners, self._sample, OWN_TIME, self._runs(), warm_up_runs)
                 warm_up_runs = 0
             self.best_s = min(self.best_s, fastest(times[0]))
-            ratios += ratios_of_pairs(*times, size=min(max(int(PAIR_SECONDS / self.best_s), 1), RUNS))
+            size = min(max(int(PAIR_SECONDS / self.best_s), 1), RUNS)
+            ratios += ratios_of_pairs(times[0], times[1], size)
             before, ratio = ratio, median(ratios)
             tolerance = ROUGH_TOLERANCE if ratio <= CLEARLY_FASTER else RATIO_TOLERANCE
             if abs(ratio / before - 1) <= tolerance:
