@@ -56,11 +56,14 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
 def _commands(bundle: Bundle, path: Path) -> list[str]:
     """Return commands that try the bundle, show it, and check it on a device."""
     name, page, card = quote(str(path)), quote(str(path.with_suffix(".html"))), bundle.card or {}
+    kinds = {entry.get("kind") for entry in card["inputs"].values()} if card.get("task") else set()
     tried = f"bench {name}"
     if is_generation(card):
         tried = f"generate {name} -p Hello"
-    elif card.get("task") and any(entry.get("kind") == "image" for entry in card["inputs"].values()):
+    elif "image" in kinds:
         tried = f"run {name} -i photo.jpg --draw drawn.jpg"
+    elif "audio" in kinds:
+        tried = f"run {name} -i recording.wav"
     commands = {"try": tried, "show": f"report {name} -o {page}", "ship": f"verify {name}"}
     if not any(variant.verified for variant in bundle.variants):
         del commands["try"]

@@ -118,7 +118,8 @@ def _kept(choice: Choice) -> Tile:
     parts = [f"at least {100 * score['low']:.1f} %"] if "low" in score else []
     if (task := evidence.get("task") or {}).get("value") is not None and "float" in task:
         parts.append(f"{task['metric']} {task['value']:.3f}, float model {task['float']:.3f}")
-    return Tile("accuracy kept", f"{100 * kept:.1f} %", "; ".join(parts) or "of the float model's answers")
+    what = f"of the float model's {'tokens' if 'generation' in evidence else 'answers'}"
+    return Tile("accuracy kept", f"{100 * kept:.1f} %", "; ".join(parts) or what)
 
 
 def _verified(variant: Variant, measured: Mapping[str, Any]) -> Tile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,8 @@ from pathlib import Path
 from fetch import face_detector, person_detector
 
 import edgekit
+from edgekit.cli import terminal
+from edgekit.cli.bundle_text import built_text
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "tflite", *(["openvino"] if find_spec("openvino") else []))
@@ -31,7 +34,7 @@ SEARCH_S = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
-    """Build the bundle, print its report, and give its path."""
+    """Build the bundle, print what to use, and give its path."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     options = parser.parse_args(arguments)
     if (options.model is None) != (options.card is None):
         parser.error("--model and --card go together: a detector's outputs mean nothing without its card")
+    began_s = time.monotonic()
     precision = options.precision or ("auto" if options.samples else "fp32")
     fetched, card = DETECTORS[options.detector]
     bundle = edgekit.build(
@@ -58,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     bundle.save(options.output)
-    print(bundle.report)
-    print(f"\n  {options.output}  {options.output.stat().st_size / 1e6:.1f} MB")
+    text = built_text(bundle, options.output, time.monotonic() - began_s, quiet=True, verbose=False)
+    terminal.answer(False, {}, text)
     path: Path = options.output
     return path
 

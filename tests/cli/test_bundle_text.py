@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from edgekit.cli.bundle_text import built_text
+import pytest
+
+from edgekit.cli.bundle_text import _commands, built_text
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import timing, variant
 
@@ -25,3 +28,13 @@ def test_a_build_says_how_many_more_samples_would_prove_a_variant(tmp_path: Path
         f"  note      int8  {note}",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("audio", "run b.edgekit -i recording.wav"), ("image", "run b.edgekit -i photo.jpg --draw drawn.jpg")],
+)
+def test_the_first_command_to_try_fits_the_input(kind: str, command: str) -> None:
+    card = {"task": {"kind": "any"}, "inputs": {"x": {"kind": kind}}}
+    bundle = SimpleNamespace(card=card, variants=[SimpleNamespace(verified=True)])
+    assert _commands(bundle, Path("b.edgekit"))[0] == f"  try:    edgekit {command}"  # type: ignore[arg-type]
