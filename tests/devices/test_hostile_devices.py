@@ -82,7 +82,7 @@ def test_what_a_device_does_not_read_is_no_error_of_its_own(
 
     local_ssh(tmp_path, monkeypatch, "echo '[1, 2]'\nexit 0")
     with pytest.raises(DeviceError, match="sent an invalid response: a list"):
-        Connection(PI, lambda line: None).ask({"do": "inventory"}, late)
+        Connection(PI, lambda line: None)._once({"do": "inventory"}, late)
 
 
 def test_a_device_that_keeps_the_connection_is_not_waited_for(
