@@ -121,7 +121,8 @@ def test_the_search_of_a_retrained_model_begins_with_what_the_last_build_shipped
     bundle, again = searched(tmp_path, "cache", monkeypatch, precision=precision)
     assert again["resumed"]
     assert shipped_choices(bundle)[:1] == shipped[:1]
-    assert len(again["tried"]) <= 3 < len(first["tried"])  # auto tests two, of which the clock may drop one
+    most = 2 if precision == "int8" else 3  # auto ships two, of which the clock may drop one
+    assert len(again["tried"]) <= most < len(first["tried"])
     _, fresh = searched(tmp_path, "empty", monkeypatch, precision=precision)
     assert "resumed" not in fresh
     assert len(fresh["tried"]) > len(again["tried"])
