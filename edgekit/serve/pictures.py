@@ -11,10 +11,13 @@ import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from threading import Thread
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from edgekit.errors import CardError, SampleError, UsageError
+from edgekit.errors import CardError, EdgeKitError, SampleError, UsageError
 from edgekit.processing.picture_files import decode_picture, picture_pixels
 from edgekit.serve.inference_requests import Request, RequestError
 from edgekit.serve.request_memory import Lease
@@ -43,6 +46,20 @@ class Pictures:
         self._service = service
         self._decoding = asyncio.Semaphore(max(1, (os.cpu_count() or 1) // 2))  # each may take 200 MB
         self._feeds: dict[str, _Feed] = {}
+        Thread(target=self._import_all, name="edgekit-pictures", daemon=True).start()
+
+    def _import_all(self) -> None:
+        """Import what the first image needs: a tenth of a second here, and on a slow device more than the
+        deadline of its request."""
+        with suppress(ImportError):
+            import simplejpeg  # noqa: F401
+        with suppress(EdgeKitError):
+            picture_pixels(b"", "no image")
+        for _, model in self._service.models.current():
+            if isinstance(model, ServedModel):
+                with suppress(EdgeKitError):
+                    source = model.session.card.image_input()
+                    model.session.prepare(np.zeros((source.height, source.width, 3), np.uint8))
 
     def check(self, model: ServedModel) -> None:
         """Check that a model takes pictures.

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import io
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -57,6 +58,23 @@ def test_a_picture(server: Running, expected: Any) -> None:
         status, _, body = server.ask("POST", path, png(), {"Content-Type": "image/png"})
         assert status == 200, body
         assert json.loads(body) == {"model_name": "net", "model_version": "1", "prediction": expected}
+
+
+def test_what_a_first_picture_needs_is_imported_at_the_start(bundle: Path) -> None:
+    """On a slow device the first one would otherwise miss its deadline while Pillow is imported."""
+    script = f"""
+import sys, time
+from pathlib import Path
+from tests.fixtures.servers import running
+needed = "PIL.JpegImagePlugin", "edgekit.processing.image_preparation"
+with running({{("net", "1"): Path({str(bundle)!r})}}):
+    end_s = time.monotonic() + 30
+    while not all(name in sys.modules for name in needed) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    print([name for name in needed if name not in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_pictures_run_at_the_shape_that_fits_them(tmp_path: Path) -> None:
