@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from edgekit.bundle.evidence import SearchedCandidate
@@ -77,7 +77,6 @@ def search_int8(
         seconds: The user's time limit; None for none.
         resumes: Whether the search may end with what an earlier build shipped.
     """
-    profile, rules = candidates.target.profile, candidates.rules
     # The target's first placement is measured in any case: float regions may be chosen in it.
     unlikely = data.search_context.inaccurate.intersection(candidates.placements[1:])
     key = _key("search", data.search_context.digest, candidates, options, sorted(unlikely))
@@ -86,6 +85,24 @@ def search_int8(
         _learn(data, options, cached.measured)
         return cached
     limit = _TimeLimit(seconds)
+    result = _search(data, candidates, options, limit, notify, resumes, unlikely)
+    _learn(data, options, result.measured)
+    if not result.left_out and not candidates.deaths:
+        measurement_cache.record(key, SearchResult, result)
+    return result
+
+
+def _search(
+    data: QuantizationData,
+    candidates: Candidates,
+    options: BuildOptions,
+    limit: _TimeLimit,
+    notify: Notify,
+    resumes: bool,
+    unlikely: Collection[str],
+) -> SearchResult:
+    """Measure candidates. ``unlikely`` are placements that need not be."""
+    profile, rules = candidates.target.profile, candidates.rules
     block_snr_db: dict[str, float] = {}
     measured_so_far: list[Measurement] = []
     best, running, label = "", "", profile.name
@@ -141,9 +158,6 @@ def search_int8(
     else:
         search_untimed(placements, measure, find_float_regions, candidates.float_share, has_time)
     measured = list({measurement.config: measurement for measurement in measured_so_far}.values())
-    _learn(data, options, measured)
-    if not limit.left_out and not candidates.deaths:
-        measurement_cache.record(key, SearchResult, SearchResult(measured, block_snr_db, resumed=resumed))
     return SearchResult(measured, block_snr_db, limit.left_out, resumed)
 
 
