@@ -36,7 +36,41 @@ def silent(url: str, grpc: str | None, made_token: str | None, models: Any) -> N
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """Arguments of a server, as ``edgekit.serve.server.serve`` takes them."""
+    """Arguments of a server, as ``edgekit.serve.server.serve`` takes them.
+
+    Args:
+        bundles: Bundles as on the command line: ``PATH`` or ``NAME=PATH``.
+        listen: Address to listen on.
+        grpc: Address for gRPC, e.g. 127.0.0.1:8081.
+        split: Requests without a version that another version takes: a share of the users, e.g. net:2=10%,
+            or those with a header, e.g. net:2=X-Group:beta.
+        frigate: Serve one detector to Frigate's zmq detector at this address, and nothing over HTTP
+            (``docs/frigate.md``).
+        wyoming: Address for Wyoming, the protocol of Home Assistant's voice satellites (``docs/wyoming.md``).
+        pixel_format: Colour order of Frigate's frames, its input_pixel_format.
+        labelmap: Frigate's labelmap_path; classes are found in it by name.
+        accelerator: With --frigate: Run on this processor or interface (edgekit doctor), once it has
+            reproduced the golden vectors.
+        repository: Folder of bundles to load from.
+        memory_mb: Memory limit of loaded models; the least recently used ones are unloaded.
+        behind_proxy: All clients come through a proxy, which has TLS and limits each address.
+        token_file: File with the token that clients must send.
+        admin_token_file: File with the token for loading and unloading models.
+        tls_cert: Certificate (PEM) for TLS.
+        tls_key: Private key (PEM) of the certificate.
+        tls_clients: Certificate authority (PEM); clients need a certificate from it.
+        deadline_ms: Deadline of a request in milliseconds.
+        queue: Maximum number of queued requests per model.
+        text_deadline_ms: Deadline of a text in milliseconds (language models).
+        conversations: Number of texts that a language model generates at once.
+        context: Maximum context length in tokens (language models).
+        connections: Maximum number of connections per process.
+        request_memory_mb: Memory limit of all requests.
+        engine: Use this target's engine.
+        threads: Number of threads for one inference.
+        announce: Callback when the models are loaded, with the URL, gRPC's HOST:PORT, the token if
+            a random one was made, and the ``ServedModels``.
+    """
 
     bundles: Sequence[str] = field(default=(), metadata=option(
         "Bundles as on the command line: ``PATH`` or ``NAME=PATH``.", python_only=True,
