@@ -56,7 +56,7 @@ def built_text(bundle: Bundle, path: Path, seconds: float, *, quiet: bool, verbo
 def _commands(bundle: Bundle, path: Path) -> list[str]:
     """Return commands that try the bundle, show it, and check it on a device."""
     name, page, card = quote(str(path)), quote(str(path.with_suffix(".html"))), bundle.card or {}
-    kinds = {entry.get("kind") for entry in card["inputs"].values()} if card.get("task") else set()
+    kinds = {entry.get("kind") for entry in card.get("inputs", {}).values()} if card.get("task") else set()
     tried = f"bench {name}"
     if is_generation(card):
         tried = f"generate {name} -p Hello"

@@ -31,7 +31,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "card.toml").write_text(COLOUR_CARD, "utf-8")
     done = run("package", "--model", model, "--card", folder / "card.toml", "-t", "ort", "-o", folder / "b")
     assert done.returncode == 0, done.stderr
-    assert "yes, on ONNX Runtime" in done.stdout
+    assert "ort-fp32" in done.stdout
     return folder / "b"
 
 
