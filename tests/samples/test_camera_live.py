@@ -344,7 +344,7 @@ def test_memory_and_threads_stay(street: tuple[Path, Path], tmp_path: Path) -> N
         pytest.skip("/proc is Linux's")
     fast = write_video(tmp_path / "fast.avi", rate=240.0)
     with LiveCamera(street[0], fast, tmp_path / "home") as camera:
-        camera.wait(lambda state: state["frames"] > 1000, 40)  # the stand-by's engine is loaded by then
+        camera.wait(lambda state: state["frames"] > 1000, 40)  # what is loaded once is by then
         camera.frames(20)
         before = used(camera.process.pid)
         last = camera.state()["frames"]
