@@ -45,7 +45,8 @@ def test_a_photograph_is_tried_and_axe_has_no_objection(bundle: Path, tmp_path: 
     photo, file = tmp_path / "photo.png", io.BytesIO()
     Image.fromarray(np.full((40, 60, 3), 90, np.uint8)).save(file, "PNG")
     photo.write_bytes(file.getvalue())
-    with running({("net", "1"): bundle}, access=Access("0123456789abcdef")) as server, browser() as chromium:
+    served = running({("net", "1"): bundle}, access=Access("0123456789abcdef"), deadline_ms=30_000)
+    with served as server, browser() as chromium:
         for size in (DESK, PHONE):
             page = chromium.new_page(viewport={"width": size[0], "height": size[1]})
             elsewhere: list[str] = []
