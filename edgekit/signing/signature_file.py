@@ -23,7 +23,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 SUFFIX = ".sig"
 """A signature lies beside its bundle: ``detector.edgekit.sig``."""
 LIMIT_BYTES = 262_144
-"""Of a signature file."""
+"""Maximum size of a signature file."""
 
 
 def statement_of(name: str, digest: str) -> bytes:

@@ -13,7 +13,7 @@ TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)
 
 
 def check_model(model, profile):
-    """What will not run (errors), and what leaves the fast path (warnings). Nothing is written."""
+    """Return what will not run (errors), and what leaves the fast path (warnings). Nothing is written."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 

@@ -1,4 +1,4 @@
-"""What the reference evaluator is given as integers: Conv, Gemm and MatMul with constant weights."""
+"""Operators that the reference evaluator gets as integers: Conv, Gemm and MatMul with constant weights."""
 
 from __future__ import annotations
 
